@@ -1,0 +1,106 @@
+"""The engine's knobs: one class, one line each, read once from `DURABLEOPS_*`. Django's settings live elsewhere.
+
+`get_conf()` is what code asks; `override_conf()` is for tests. Whether the knobs make sense together is asked by the
+system checks (durableops/checks.py), so that an operator sees all complaints at once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+
+PREFIX = "DURABLEOPS_"
+YES = frozenset({"1", "true", "yes", "on"})
+NO = frozenset({"0", "false", "no", "off"})
+
+
+class ConfError(ValueError):
+    """A variable holds something that its knob cannot mean."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conf:
+    """What an operator may turn. Seconds are of wall time; `DURABLEOPS_LEASE_SECONDS=20` turns `lease_seconds`."""
+
+    queue_name: str = "durableops"  # the RQ queue that carries the bells; one per installation on a shared broker
+    heartbeat_seconds: float = 0.25  # a worker's parent raises its counter this often
+    lease_seconds: float = 10.0  # a counter that stood still this long, on the observer's clock, means a dead worker
+    poll_seconds: float = 2.0  # a sleeping worker looks for work this often, even when no bell rings
+    upkeep_seconds: float = 0.2  # pause between two rounds of the reaper, the timers and the sweep
+    grace_seconds: float = 10.0  # after SIGTERM a worker finishes or hands back what it holds within this time
+    step_grace_seconds: float = 5.0  # a step past its timeout may clean up this long before its process is ended
+    slice_seconds: float = 5.0  # a run gives way after this long when others wait
+    step_timeout_seconds: float = 3600.0  # for steps that state no timeout of their own; 0 means none
+    payload_max_bytes: int = 1024 * 1024  # the largest input, state, step output or effect result, encoded
+    max_recoveries: int = 5  # a run that lost its worker more often than this is stopped
+    call_retry_after_cap_seconds: float = 60.0  # a downstream's Retry-After is believed up to this
+    prepare_statements: bool = True  # off behind a pooler that cannot keep prepared statements in transaction mode
+
+
+def read_conf(environ: Mapping[str, str]) -> Conf:
+    """Read every knob from its variable; an absent or empty variable leaves the default.
+
+    Raises ConfError that names the variable, what it holds and what it wants.
+    """
+    given: dict[str, object] = {}
+    for knob in fields(Conf):
+        variable = PREFIX + knob.name.upper()
+        text = environ.get(variable, "").strip()
+        if text:
+            given[knob.name] = _typed(text, kind=type(knob.default), variable=variable)
+    return Conf(**given)  # type: ignore[arg-type]  # each value was made with its own field's type
+
+
+def _typed(text: str, *, kind: type, variable: str) -> object:
+    if kind is bool:
+        return _boolean(text, variable=variable)
+    if kind is str:
+        return text
+    try:
+        number = kind(text)
+    except ValueError:
+        wanted = "a whole number" if kind is int else "a number"
+        raise ConfError(
+            f"{variable} is {text!r}; it wants {wanted}, such as {getattr(Conf, _knob(variable))}."
+        ) from None
+    if not math.isfinite(number) or number < 0:
+        raise ConfError(f"{variable} is {text!r}; it wants a finite number that is not negative.")
+    return number
+
+
+def _boolean(text: str, *, variable: str) -> bool:
+    if text.lower() in YES:
+        return True
+    if text.lower() in NO:
+        return False
+    raise ConfError(f"{variable} is {text!r}; it wants 1 or 0.")
+
+
+def _knob(variable: str) -> str:
+    return variable.removeprefix(PREFIX).lower()
+
+
+_conf: Conf | None = None
+
+
+def get_conf() -> Conf:
+    """Return the knobs of this process, read from its environment the first time somebody asks."""
+    global _conf  # read once, then the same for the life of the process
+    if _conf is None:
+        _conf = read_conf(os.environ)
+    return _conf
+
+
+@contextmanager
+def override_conf(**changes: object) -> Iterator[Conf]:
+    """Let `get_conf()` answer with some knobs changed, inside a `with` block. For tests."""
+    global _conf
+    before = get_conf()
+    _conf = replace(before, **changes)  # type: ignore[arg-type]
+    try:
+        yield _conf
+    finally:
+        _conf = before

@@ -1,0 +1,182 @@
+"""Django's settings, read once from the environment. The engine's knobs live in conf.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.csp import CSP
+
+from durableops.conf import ConfError, get_conf
+from durableops.environment import complete
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+ENVIRONMENT = complete(os.environ, checkout=BASE_DIR)
+DEVELOPMENT_SECRET = "for-development-only-and-refused-in-production"  # noqa: S105
+
+env = environ.Env()
+env.ENVIRON = ENVIRONMENT
+
+try:
+    _CONF = get_conf()
+except ConfError as problem:
+    raise ImproperlyConfigured(str(problem)) from None
+
+# Development has to be asked for: whoever says nothing gets the strict mode.
+MODE = env.str("DURABLEOPS_ENV", "production")
+PRODUCTION = MODE != "development"
+
+SECRET_KEY = env.str("SECRET_KEY", "" if PRODUCTION else DEVELOPMENT_SECRET)
+# Off by default in development too: it makes Django remember every statement, and workers make many.
+DEBUG = env.bool("DEBUG", False)
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+DATABASE_URL = env.str("DATABASE_URL", "")
+# The role that owns the tables; only commands that change the schema use it (manage.py).
+DATABASE_OWNER_URL = env.str("DATABASE_OWNER_URL", "")
+REDIS_URL = env.str("REDIS_URL", "")
+
+
+def _refusals() -> list[str]:
+    """Say everything that makes this environment unfit for production."""
+    found = []
+    if MODE not in {"production", "development"}:
+        found.append(f"DURABLEOPS_ENV is {MODE!r}: it wants production or development.")
+    if len(SECRET_KEY) < 32 or SECRET_KEY == DEVELOPMENT_SECRET:
+        found.append("SECRET_KEY is missing, shorter than 32 characters, or the development one: set a random one.")
+    if DEBUG:
+        found.append("DEBUG is on: it shows settings and data to anybody. Unset it.")
+    if not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS:
+        found.append("ALLOWED_HOSTS is empty or '*': name the hosts this installation answers for.")
+    found += [f"{name} is not set." for name in ("DATABASE_URL", "REDIS_URL") if not env.str(name, "")]
+    return found
+
+
+if PRODUCTION and (_found := _refusals()):
+    raise ImproperlyConfigured(
+        f"{MODE} refuses to start: {' '.join(_found)} (For development: DURABLEOPS_ENV=development, as `make` sets it.)"
+    )
+
+INSTALLED_APPS = [
+    "runs",
+    "durableops",
+    *env.list("DURABLEOPS_APPS", default=[]),
+    "django_htmx",
+    "django_rq",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.middleware.csp.ContentSecurityPolicyMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "durableops.urls"
+WSGI_APPLICATION = "durableops.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.template.context_processors.csp",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+
+def database(url: str, *, options: str = "") -> dict[str, Any]:
+    """Turn a URL into one of Django's databases; a unix socket's folder may stand in `?host=`."""
+    found: dict[str, Any] = env.db_url_config(url)
+    chosen = found.setdefault("OPTIONS", {})
+    found["HOST"] = chosen.pop("host", "") or found["HOST"]
+    # A server that vanished without a word is noticed in seconds, not in the kernel's two hours.
+    chosen.update(
+        connect_timeout=10, keepalives_idle=10, keepalives_interval=5, keepalives_count=3, tcp_user_timeout=20_000
+    )
+    if options:
+        chosen["options"] = options
+    if not _CONF.prepare_statements:
+        chosen["prepare_threshold"] = None
+        found["DISABLE_SERVER_SIDE_CURSORS"] = True
+    return {**found, "CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
+
+
+def _default_database() -> dict[str, Any]:
+    if env.str("DURABLEOPS_DATABASE_ROLE", "application") == "owner" and DATABASE_OWNER_URL:
+        # A schema change gives up rather than making every reader queue behind it.
+        return database(DATABASE_OWNER_URL, options="-c lock_timeout=5s")
+    return database(DATABASE_URL or "postgresql:///durableops")
+
+
+DATABASES = {"default": _default_database()}
+
+# RQ carries bells only, as JSON: whoever can write to the broker must not be able to run code through it.
+RQ_QUEUES = {
+    _CONF.queue_name: {
+        "URL": REDIS_URL or "redis://127.0.0.1:6379/0",
+        "SERIALIZER": "rq.serializers.JSONSerializer",
+        "DEFAULT_TIMEOUT": -1,
+    }
+}
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+LOGIN_URL = "/sign-in/"
+LOGIN_REDIRECT_URL = "/"
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [folder for folder in (BASE_DIR / "static",) if folder.is_dir()]
+WHITENOISE_USE_FINDERS = not PRODUCTION
+WHITENOISE_AUTOREFRESH = not PRODUCTION
+
+SESSION_COOKIE_SECURE = PRODUCTION
+CSRF_COOKIE_SECURE = PRODUCTION
+SECURE_HSTS_SECONDS = 3600 * 24 * 30 if PRODUCTION else 0
+SECURE_CSP = {
+    "default-src": [CSP.SELF],
+    "img-src": [CSP.SELF, "data:"],
+    "object-src": [CSP.NONE],
+    "base-uri": [CSP.NONE],
+    "form-action": [CSP.SELF],
+    "frame-ancestors": [CSP.NONE],
+}
+
+# Standard output belongs to the commands' answers (`--json`): every log line goes to standard error.
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env.str("DURABLEOPS_LOG_LEVEL", "INFO")},
+}
