@@ -1,0 +1,362 @@
+"""The fenced write: everything the holder of a run says at one moment, as one statement and one commit.
+
+It updates (or at least locks) the run's row under its fence and head, and hangs on that row whatever else is to be
+written: the checkpoint, outcomes of effects, new intents, waits, events, log lines. Where the fence or the head no
+longer fits, nothing of it is written. Statements are built once per shape and prepared by the driver.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from runs.states import TRANSITIONS, sources
+from runs.transitions import Cursor, sets_for
+
+
+@dataclass(kw_only=True)
+class CheckpointRow:
+    """The position that is committed with the write."""
+
+    kind: str
+    step_id: str
+    next_step: str
+    state: str | None
+    """JSON text of the state, or None when it equals the last one stored."""
+    cursor: str | None = None
+    """JSON text of the page cursor."""
+    output: str | None = None
+    output_hash: str = ""
+    effects_through: int = 0
+    entry: int = 0
+    attempt: int = 0
+    elapsed: float = 0.0
+    """Seconds since the step or page was entered."""
+
+
+@dataclass(kw_only=True)
+class FencedWrite:
+    """What is to be written for one run. Empty lists cost nothing."""
+
+    run_id: UUID
+    fence: int
+    seq: int
+    worker_id: UUID
+    transition: str | None = None
+    """Event of `states.TRANSITIONS` with which the holder lets go of the run; None keeps it."""
+    delay: float = 0.0
+    """Seconds until a queued run is due."""
+    checkpoint: CheckpointRow | None = None
+    outcomes: list[dict[str, Any]] = field(default_factory=list)
+    """Effects whose outcome is now known: id, state, result, downstream_id, error_class, error_message, attempts, reused."""
+    records: list[dict[str, Any]] = field(default_factory=list)
+    """Effects recorded with their outcome (class `read`)."""
+    intents: list[dict[str, Any]] = field(default_factory=list)
+    """Effects about to be sent."""
+    repeats: list[int] = field(default_factory=list)
+    """Ids of effects about to be sent once more with their old key."""
+    repeat_seconds: float = 0.0
+    """How long from now those repeats may be put on the wire."""
+    artifacts: list[dict[str, Any]] = field(default_factory=list)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    waits: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """History rows, in order: event, reason, data; `moves` marks the one of the transition."""
+    logs: list[dict[str, Any]] = field(default_factory=list)
+    progress: tuple[int, int | None, str] | None = None
+    reused: int = 0
+    repeated: int = 0
+    step_id: str = ""
+    attempt: int = 0
+    entry: int = 0
+    failed_attempt: bool = False
+    error: tuple[str, str, str] | None = None
+    """Class, message, fingerprint of the error that ended or delayed the run."""
+    wake: tuple[str, str] | None = None
+    """Cause and detail that the next resume will name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """The run as the write left it, and what the holder must know before it goes on."""
+
+    head_seq: int
+    state: str
+    cancel_requested: bool
+    paused: bool
+    switched_off: bool
+    deadline_left: float | None
+    """Seconds until the run's deadline on the database's clock; None without one."""
+    intents: dict[str, int]
+    """Slot (hex) to id of the effects that were inserted. A slot that is missing was there already, or may not be sent."""
+    repeats: frozenset[int] = frozenset()
+    """Ids of the effects that may be sent once more."""
+
+    @property
+    def may_send(self) -> bool:
+        """Whether nothing speaks against putting the intents of this write on the wire."""
+        late = self.deadline_left is not None and self.deadline_left <= 0
+        return not (self.cancel_requested or self.paused or self.switched_off or late)
+
+
+RECORDSETS: dict[str, str] = {
+    "outcomes": "id bigint, state text, result text, downstream_id text, error_class text, error_message text, reused int",
+    "records": (
+        "slot text, key text, request_hash text, request_summary jsonb, step_id text, tool text, resource text,"
+        " author_key text, safety text, scope text, state text, result text, downstream_id text, error_class text,"
+        " error_message text, attempts int"
+    ),
+    "intents": (
+        "n int, slot text, key text, request_hash text, request_summary jsonb, step_id text, tool text, resource text,"
+        " author_key text, safety text, scope text, send_seconds float8, window_seconds float8"
+    ),
+    "artifacts": "name text, data_class text, content_type text, content_hash text, size_bytes bigint, path text",
+    "decisions": "name text, author_key text, input_hash text, result text",
+    "waits": (
+        "kind text, name text, author_key text, correlation text, since timestamptz, due_seconds float8,"
+        " expires_seconds float8, on_timeout text, turns int, question text, facts text, facts_hash text"
+    ),
+    "events": "n int, event text, reason text, data jsonb, moves bool",
+    "logs": "n int, at timestamptz, level text, message text, fields jsonb",
+}
+
+SWITCHED_OFF = """EXISTS (
+    SELECT 1 FROM runs_pause_switch s
+    WHERE s.scope = 'all' OR (s.scope = 'tenant' AND s.tenant_id = {run}.tenant_id)
+       OR (s.scope = 'workflow' AND s.workflow = {run}.workflow AND coalesce(s.tenant_id, {run}.tenant_id) = {run}.tenant_id)
+)"""
+
+# Looked at by the very statement that commits an intent: what is not allowed to be sent leaves no intent behind.
+MAY_SEND = f"""NOT (run.cancel_requested OR run.paused OR coalesce(run.deadline_at <= now(), false)
+    OR {SWITCHED_OFF.format(run="run")})"""
+
+_RETURNED = (
+    "r.id, r.tenant_id, r.workflow, r.plan_id, r.fence, r.lineage, r.head_seq, r.state_seq, r.state, r.step_id, r.resumes,"
+    " r.cancel_requested, r.paused, r.deadline_at"
+)
+
+_PARTS: dict[str, str] = {
+    "checkpoint": """
+        INSERT INTO runs_checkpoint (run_id, seq, lineage, kind, step_id, next_step, plan_id, cursor, state, state_seq,
+            output, output_hash, effects_through, fence, worker_id, entry, attempt, started_at, at)
+        SELECT run.id, run.head_seq, run.lineage, %(cp_kind)s, %(cp_step)s, %(cp_next)s, run.plan_id, %(cp_cursor)s::jsonb,
+            %(cp_state)s, run.state_seq, %(cp_output)s, %(cp_output_hash)s, %(cp_effects)s, run.fence, %(worker)s,
+            %(cp_entry)s, %(cp_attempt)s, now() - %(cp_elapsed)s * interval '1 second', now()
+        FROM run""",
+    # An outcome is written once; a record that is settled already is left as it is.
+    "outcomes": """
+        UPDATE runs_effect e SET state = coalesce(x.state, e.state), result = coalesce(x.result, e.result),
+            downstream_id = coalesce(x.downstream_id, e.downstream_id), error_class = coalesce(x.error_class, e.error_class),
+            error_message = coalesce(x.error_message, e.error_message), reused = e.reused + coalesce(x.reused, 0),
+            completed_at = CASE WHEN x.state IS NULL OR x.state = 'in_doubt' THEN e.completed_at ELSE now() END
+        FROM x_outcomes x, run
+        WHERE e.id = x.id AND (x.state IS NULL OR e.state = 'intended')""",
+    "records": """
+        INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource,
+            author_key, safety, scope, state, attempts, reused, fence, intended_at, completed_at, result, downstream_id,
+            error_class, error_message)
+        SELECT run.id, run.tenant_id, decode(x.slot, 'hex'), x.key, x.request_hash, x.request_summary, x.step_id, x.tool,
+            x.resource, x.author_key, x.safety, x.scope, x.state, x.attempts, 0, run.fence, now(), now(), x.result,
+            x.downstream_id, x.error_class, x.error_message
+        FROM x_records x, run
+        ON CONFLICT (slot) DO NOTHING""",
+    "intents": """
+        INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource,
+            author_key, safety, scope, state, attempts, reused, fence, intended_at, send_before, window_ends_at,
+            downstream_id, error_class, error_message)
+        SELECT run.id, run.tenant_id, decode(x.slot, 'hex'), x.key, x.request_hash, x.request_summary, x.step_id, x.tool,
+            x.resource, x.author_key, x.safety, x.scope, 'intended', 1, 0, run.fence, now(),
+            now() + x.send_seconds * interval '1 second', now() + x.window_seconds * interval '1 second', '', '', ''
+        FROM x_intents x, run WHERE {may_send} ORDER BY x.n
+        ON CONFLICT (slot) DO UPDATE SET state = 'intended', completed_at = NULL, fence = excluded.fence,
+            attempts = runs_effect.attempts + 1, send_before = excluded.send_before, window_ends_at = excluded.window_ends_at,
+            error_class = '', error_message = ''
+        WHERE runs_effect.state = 'withdrawn' AND runs_effect.request_hash = excluded.request_hash
+        RETURNING id, slot""",
+    "repeats": """
+        UPDATE runs_effect e SET attempts = e.attempts + 1, fence = run.fence,
+            send_before = now() + %(repeat_seconds)s * interval '1 second'
+        FROM run WHERE e.id = ANY(%(repeats)s) AND e.state = 'intended' AND {may_send}
+        RETURNING e.id""",
+    "decisions": """
+        INSERT INTO runs_decision (run_id, step_id, name, author_key, input_hash, result, fence, at)
+        SELECT run.id, %(step)s, x.name, x.author_key, x.input_hash, x.result, run.fence, now() FROM x_decisions x, run
+        ON CONFLICT ON CONSTRAINT decision_inputs_unique DO NOTHING""",
+    "artifacts": """
+        INSERT INTO runs_artifact (run_id, step_id, name, data_class, content_type, content_hash, size_bytes, path, fence, at)
+        SELECT run.id, %(step)s, x.name, x.data_class, x.content_type, x.content_hash, x.size_bytes, x.path, run.fence, now()
+        FROM x_artifacts x, run
+        ON CONFLICT ON CONSTRAINT artifact_content_unique DO NOTHING""",
+    "waits": """
+        INSERT INTO runs_wait (run_id, tenant_id, lineage, step_id, kind, name, author_key, correlation, state, opened_at,
+            since, due_at, expires_at, on_timeout, turns, question, facts, facts_hash, answered_by)
+        SELECT run.id, run.tenant_id, run.lineage, %(step)s, x.kind, x.name, x.author_key, x.correlation, 'open', now(),
+            coalesce(x.since, now()), now() + x.due_seconds * interval '1 second',
+            now() + x.expires_seconds * interval '1 second', x.on_timeout, x.turns, x.question, x.facts, x.facts_hash, ''
+        FROM x_waits x, run
+        ON CONFLICT ON CONSTRAINT wait_name_unique DO UPDATE SET state = 'open', due_at = excluded.due_at, turns = excluded.turns
+        RETURNING id""",
+    "events": """
+        INSERT INTO runs_event (run_id, at, event, from_state, to_state, step_id, attempt, fence, worker_id, actor, reason, data)
+        SELECT run.id, now(), CASE WHEN x.moves AND run.state = 'cancelled' THEN 'stop' ELSE x.event END,
+            CASE WHEN x.moves THEN 'running' ELSE '' END, CASE WHEN x.moves THEN run.state ELSE '' END,
+            %(step)s, %(attempt)s, run.fence, %(worker)s, '', x.reason, x.data
+        FROM x_events x, run ORDER BY x.n""",
+    "logs": """
+        INSERT INTO runs_log_line (run_id, at, step_id, attempt, entry, level, message, fields)
+        SELECT run.id, x.at, %(step)s, %(attempt)s, %(entry)s, x.level, x.message, x.fields FROM x_logs x, run ORDER BY x.n""",
+    "receipt": """
+        UPDATE runs_receipt c SET reused_effects = c.reused_effects + %(reused)s,
+            repeated_effects = c.repeated_effects + %(repeated)s
+        FROM run WHERE c.run_id = run.id AND c.number = run.resumes""",
+}
+
+
+@lru_cache(maxsize=512)
+def build(
+    *, transition: str | None, parts: tuple[str, ...], sets: tuple[str, ...], cancellable: bool, cursor_guard: bool
+) -> str:
+    """The statement for one shape of write."""
+    head = _head(transition=transition, sets=sets, cancellable=cancellable, cursor_guard=cursor_guard)
+    ctes = [f"run AS {head}"]
+    for part in parts:
+        if part in RECORDSETS:
+            ctes.append(
+                f"x_{part} AS (SELECT * FROM jsonb_to_recordset(%({part})s::jsonb) AS x({RECORDSETS[part]}))"
+            )
+        ctes.append(f"{part} AS ({_PARTS[part].replace('{may_send}', MAY_SEND)})")
+    intents = (
+        "(SELECT jsonb_object_agg(encode(i.slot, 'hex'), i.id) FROM intents i)" if "intents" in parts else "NULL::jsonb"
+    )
+    repeats = "(SELECT array_agg(p.id) FROM repeats p)" if "repeats" in parts else "NULL::bigint[]"
+    return (
+        f"WITH {', '.join(ctes)} SELECT run.head_seq, run.state, run.cancel_requested, run.paused,"
+        f" {SWITCHED_OFF.format(run='run')} AS switched_off,"
+        f" extract(epoch FROM run.deadline_at - now())::float8 AS deadline_left, {intents} AS intents,"
+        f" {repeats} AS repeats FROM run"
+    )
+
+
+def _head(*, transition: str | None, sets: tuple[str, ...], cancellable: bool, cursor_guard: bool) -> str:
+    guard = "r.id = %(run)s AND r.fence = %(fence)s AND r.head_seq = %(seq)s AND r.state IN ({})".format(
+        ", ".join(f"'{s}'" for s in (sources(transition) if transition else ["running"]))
+    )
+    if cursor_guard:
+        # Numbers compare alike everywhere; other cursors are compared by the engine, whose order is by code point.
+        guard += (
+            " AND (r.cursor IS NULL OR jsonb_typeof(r.cursor) <> 'number' OR r.cursor < %(cp_cursor)s::jsonb)"
+        )
+    assignments = list(sets)
+    if transition:
+        moves = sets_for(TRANSITIONS[transition].target)
+        if cancellable:
+            # A cancel that was accepted wins over a finish that comes after it.
+            moves = moves.replace(
+                f"state = '{TRANSITIONS[transition].target}'",
+                f"state = CASE WHEN r.cancel_requested THEN 'cancelled' ELSE '{TRANSITIONS[transition].target}' END",
+            )
+        assignments.insert(0, moves)
+    if not assignments:
+        return f"MATERIALIZED (SELECT {_RETURNED} FROM runs_run r WHERE {guard} FOR NO KEY UPDATE)"
+    return f"(UPDATE runs_run r SET {', '.join(assignments)} WHERE {guard} RETURNING {_RETURNED})"
+
+
+def execute(cursor: Cursor, write: FencedWrite) -> Written | None:
+    """Write it. Returns None when the fence, the head or the state no longer fits: then nothing was written."""
+    text, params = compile_write(write)
+    cursor.execute(text, params)
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    return Written(
+        head_seq=row[0],
+        state=row[1],
+        cancel_requested=row[2],
+        paused=row[3],
+        switched_off=row[4],
+        deadline_left=row[5],
+        intents=row[6] or {},
+        repeats=frozenset(row[7] or ()),
+    )
+
+
+def compile_write(write: FencedWrite) -> tuple[str, dict[str, Any]]:
+    """The statement's text and its parameters."""
+    params: dict[str, Any] = {
+        "run": write.run_id,
+        "fence": write.fence,
+        "seq": write.seq,
+        "worker": write.worker_id,
+        "step": write.step_id,
+        "attempt": write.attempt,
+        "entry": write.entry,
+    }
+    sets: list[str] = []
+    parts: list[str] = []
+    if write.checkpoint:
+        _add_checkpoint(write.checkpoint, params, sets)
+        parts.append("checkpoint")
+    for name in RECORDSETS:
+        rows = getattr(write, name)
+        if rows:
+            params[name] = json.dumps(rows)
+            parts.append(name)
+    if write.repeats:
+        params |= {"repeats": write.repeats, "repeat_seconds": write.repeat_seconds}
+        parts.append("repeats")
+    if write.reused or write.repeated:
+        params |= {"reused": write.reused, "repeated": write.repeated}
+        sets.append("effects_avoided = r.effects_avoided + %(reused)s")
+        parts.append("receipt")
+    _add_sets(write, params, sets)
+    text = build(
+        transition=write.transition,
+        parts=tuple(parts),
+        sets=tuple(sets),
+        cancellable=write.transition in ("succeed", "fail", "suspend", "retry_later", "hand_back", "park"),
+        cursor_guard=write.checkpoint is not None and write.checkpoint.kind == "page",
+    )
+    return text, params
+
+
+def _add_checkpoint(row: CheckpointRow, params: dict[str, Any], sets: list[str]) -> None:
+    params |= {
+        "cp_kind": row.kind,
+        "cp_step": row.step_id,
+        "cp_next": row.next_step,
+        "cp_cursor": row.cursor,
+        "cp_state": row.state,
+        "cp_output": row.output,
+        "cp_output_hash": row.output_hash,
+        "cp_effects": row.effects_through,
+        "cp_entry": row.entry,
+        "cp_attempt": row.attempt,
+        "cp_elapsed": row.elapsed,
+    }
+    sets += ["head_seq = r.head_seq + 1", "recoveries = 0", "cursor = %(cp_cursor)s::jsonb"]
+    if row.state is not None:
+        sets.append("state_seq = r.head_seq + 1")
+    if row.kind != "page":
+        sets += ["step_attempts = 0", "step_entries = 1"]
+    if row.kind == "step":
+        sets.append("step_id = %(cp_next)s")
+
+
+def _add_sets(write: FencedWrite, params: dict[str, Any], sets: list[str]) -> None:
+    if write.progress:
+        done, total, note = write.progress
+        params |= {"p_done": done, "p_total": total, "p_note": note}
+        sets.append("progress_done = %(p_done)s, progress_total = %(p_total)s, progress_note = %(p_note)s")
+    if write.failed_attempt:
+        sets.append("step_attempts = r.step_attempts + 1")
+    if write.error:
+        params |= {"e_class": write.error[0], "e_message": write.error[1], "e_print": write.error[2]}
+        sets.append("error_class = %(e_class)s, error_message = %(e_message)s, error_fingerprint = %(e_print)s")
+    if write.transition:
+        params["delay"] = write.delay
+    if write.wake:
+        params |= {"w_cause": write.wake[0], "w_detail": write.wake[1]}
+        sets.append("wake_cause = %(w_cause)s, wake_detail = %(w_detail)s, woken_at = now(), lost_at = NULL")

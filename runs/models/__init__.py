@@ -1,0 +1,36 @@
+"""Every table of the record, one module for each thing it is about."""
+
+from __future__ import annotations
+
+from runs.models.access import Membership, Tenant
+from runs.models.artifact import Artifact
+from runs.models.audit import AuditEntry
+from runs.models.checkpoint import Checkpoint
+from runs.models.drill import DrillReport
+from runs.models.effect import Decision, IdempotencyRecord
+from runs.models.history import LogLine, Receipt, RunEvent
+from runs.models.plan import WorkflowPlan
+from runs.models.policy import PauseSwitch
+from runs.models.run import Run
+from runs.models.wait import InboundEvent, Wait
+from runs.models.worker import Worker
+
+__all__ = [
+    "Artifact",
+    "AuditEntry",
+    "Checkpoint",
+    "Decision",
+    "DrillReport",
+    "IdempotencyRecord",
+    "InboundEvent",
+    "LogLine",
+    "Membership",
+    "PauseSwitch",
+    "Receipt",
+    "Run",
+    "RunEvent",
+    "Tenant",
+    "Wait",
+    "Worker",
+    "WorkflowPlan",
+]

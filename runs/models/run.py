@@ -1,0 +1,151 @@
+"""The run: one execution of a workflow for one tenant, as a row of facts."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from runs.ids import uuid7
+from runs.models.access import Tenant
+from runs.models.plan import WorkflowPlan
+from runs.models.worker import Worker
+from runs.querysets import RunQuerySet
+from runs.states import OPEN, TERMINAL, State
+
+_TERMINAL = sorted(TERMINAL)
+_OPEN = sorted(OPEN)
+
+
+class Run(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="runs", db_index=False)
+    workflow = models.CharField(max_length=100)
+    plan = models.ForeignKey(WorkflowPlan, on_delete=models.PROTECT, related_name="+", db_index=False)
+    state = models.CharField(max_length=12, choices=[(s, s) for s in State])
+    state_since = models.DateTimeField(db_default=Now())
+    priority = models.SmallIntegerField(default=0)
+    due_at = models.DateTimeField(null=True)
+    """When a queued run may be claimed; empty in every other state."""
+
+    # How it began, and what makes the beginning happen once.
+    start_key = models.CharField(max_length=255, null=True)
+    input_hash = models.CharField(max_length=64)
+    created_at = models.DateTimeField(db_default=Now())
+    created_by = models.CharField(max_length=200)
+    labels = models.JSONField(default=dict)
+    parent = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="children")
+    parent_wait = models.ForeignKey(
+        "Wait", null=True, on_delete=models.PROTECT, related_name="child_runs", db_index=False
+    )
+    child_index = models.IntegerField(null=True)
+
+    # Who holds it. The fence grows by one with each claim and every write of the holder carries it.
+    fence = models.BigIntegerField(default=0)
+    worker = models.ForeignKey(
+        Worker, null=True, on_delete=models.PROTECT, related_name="runs", db_constraint=False, db_index=False
+    )
+    paused = models.BooleanField(default=False)
+    paused_by = models.CharField(max_length=200, default="", blank=True)
+    cancel_requested = models.BooleanField(default=False)
+    cancel_requested_by = models.CharField(max_length=200, default="", blank=True)
+    cancel_reason = models.TextField(default="", blank=True)
+    deadline_at = models.DateTimeField(null=True)
+
+    # Where it is.
+    lineage = models.SmallIntegerField(default=1)
+    head_seq = models.IntegerField(default=0)
+    state_seq = models.IntegerField(default=0)
+    """The checkpoint that holds the present state: a step that changes nothing does not copy it."""
+    step_id = models.CharField(max_length=100)
+    cursor = models.JSONField(null=True)
+    step_entries = models.IntegerField(default=0)
+    step_attempts = models.SmallIntegerField(default=0)
+    recoveries = models.SmallIntegerField(default=0)
+    """Workers lost in a row since the last checkpoint."""
+    max_recoveries = models.SmallIntegerField(default=5)
+    wake_cause = models.CharField(max_length=40, default="", blank=True)
+    wake_detail = models.TextField(default="", blank=True)
+    lost_at = models.DateTimeField(null=True)
+    """Last sign of life before the interruption that the next claim will repair."""
+    woken_at = models.DateTimeField(null=True)
+    """When that interruption, or the awaited thing, was noticed."""
+
+    # What came of it.
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    resumes = models.IntegerField(default=0)
+    effects_avoided = models.IntegerField(default=0)
+    progress_done = models.BigIntegerField(null=True)
+    progress_total = models.BigIntegerField(null=True)
+    progress_note = models.CharField(max_length=200, default="", blank=True)
+    error_class = models.CharField(max_length=200, default="", blank=True)
+    error_message = models.TextField(default="", blank=True)
+    error_fingerprint = models.CharField(max_length=64, default="", blank=True)
+
+    objects = RunQuerySet.as_manager()
+
+    class Meta:
+        db_table = "runs_run"
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=sorted(State)), name="run_state_known"),
+            models.CheckConstraint(
+                condition=Q(state="queued", due_at__isnull=False) | (~Q(state="queued") & Q(due_at=None)),
+                name="run_due_at_iff_queued",
+            ),
+            models.CheckConstraint(
+                condition=Q(state="running", worker__isnull=False) | (~Q(state="running") & Q(worker=None)),
+                name="run_worker_iff_running",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=_TERMINAL, finished_at__isnull=False) | Q(state__in=_OPEN, finished_at=None),
+                name="run_finished_at_iff_terminal",
+            ),
+            models.CheckConstraint(
+                condition=Q(parent=None, parent_wait=None, child_index=None)
+                | Q(parent__isnull=False, parent_wait__isnull=False, child_index__isnull=False),
+                name="run_child_names_its_wait",
+            ),
+            models.CheckConstraint(
+                condition=Q(fence__gte=0, head_seq__gte=0, state_seq__gte=0, state_seq__lte=F("head_seq")),
+                name="run_positions_sane",
+            ),
+            # engine.start: one run for one start key of a tenant, however often it is asked for.
+            models.UniqueConstraint(
+                fields=["tenant", "start_key"], name="run_start_key_unique", condition=Q(start_key__isnull=False)
+            ),
+            # engine.children: a fan-out that is repeated creates no second child.
+            models.UniqueConstraint(
+                fields=["parent_wait", "child_index"], name="run_child_unique", condition=Q(parent_wait__isnull=False)
+            ),
+        ]
+        indexes = [
+            # engine.claim: most urgent, then oldest due; everything that cannot be claimed stays out.
+            models.Index(
+                F("priority").desc(), "due_at", "id", name="run_claimable", condition=Q(state="queued", paused=False)
+            ),
+            # upkeep.reaper and the Workers page: what a worker has in hand.
+            models.Index(fields=["worker"], name="run_in_hand", condition=Q(state="running")),
+            # upkeep.timers: deadlines of open runs.
+            models.Index(
+                fields=["deadline_at"],
+                name="run_open_deadline",
+                condition=Q(deadline_at__isnull=False, state__in=_OPEN),
+            ),
+            # console: newest first within a tenant, and the same by state.
+            models.Index(F("tenant"), F("created_at").desc(), F("id").desc(), name="run_tenant_newest"),
+            models.Index(F("tenant"), F("state"), F("created_at").desc(), F("id").desc(), name="run_tenant_state_newest"),
+            # console: open runs are few among millions of finished ones.
+            models.Index(fields=["state", "state_since"], name="run_open_by_state", condition=Q(state__in=_OPEN)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.workflow} {self.id}"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def version(self) -> int:
+        return self.plan.version

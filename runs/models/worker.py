@@ -1,0 +1,36 @@
+"""Worker leases: one row for each start of a worker process, renewed by a counter."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models.functions import Now
+
+LOCK_CLASS = 0x0D0B
+"""First key of the session advisory lock a worker holds; the second is its number."""
+
+
+class Worker(models.Model):
+    """A worker's lease. Observers judge it by whether `counter` moves on their own clock, never by `renewed_at`."""
+
+    id = models.UUIDField(primary_key=True)
+    number = models.IntegerField(unique=True)
+    host = models.CharField(max_length=255)
+    pid = models.IntegerField()
+    child_pid = models.IntegerField(default=0)
+    started_at = models.DateTimeField(db_default=Now())
+    counter = models.BigIntegerField(default=0)
+    renewed_at = models.DateTimeField(db_default=Now())
+    lease_seconds = models.FloatField()
+    heartbeat_seconds = models.FloatField()
+    draining = models.BooleanField(default=False)
+    ended_at = models.DateTimeField(null=True)
+    ended_why = models.CharField(max_length=200, default="", blank=True)
+    versions = models.JSONField(default=dict)
+    """Workflow name to the versions this process can run."""
+
+    class Meta:
+        db_table = "runs_worker"
+        indexes = [
+            # upkeep.reaper: the few living ones among all that ever were.
+            models.Index(fields=["number"], name="worker_living", condition=models.Q(ended_at=None)),
+        ]
