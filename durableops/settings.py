@@ -133,6 +133,9 @@ def _default_database() -> dict[str, Any]:
 
 DATABASES = {"default": _default_database()}
 
+# The role that migrations grant rights to (runs/grants.py); empty when one role does everything.
+DATABASE_APPLICATION_ROLE = env.db_url_config(DATABASE_URL)["USER"] if DATABASE_URL and DATABASE_OWNER_URL else ""
+
 # RQ carries bells only, as JSON: whoever can write to the broker must not be able to run code through it.
 RQ_QUEUES = {
     _CONF.queue_name: {

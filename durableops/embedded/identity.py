@@ -74,7 +74,7 @@ def _namespaces_work() -> bool:
     if not hasattr(os, "unshare"):
         return False
     try:
-        subprocess.run(["true"], preexec_fn=enter_namespace, check=True)  # noqa: PLW1509  # no threads at start-up
+        subprocess.run(["true"], preexec_fn=enter_namespace, check=True)  # no threads at start-up
     except (OSError, subprocess.SubprocessError):
         return False
     return True

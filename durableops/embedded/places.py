@@ -1,4 +1,4 @@
-"""Which folders the embedded servers of one checkout use. Sockets and data only; what runs there is not decided here."""
+"""Which folders the embedded servers of one checkout use. What runs there is not decided here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two roles and the database in the embedded cluster. What the application's role may do to tables: runs/grants.py."""
+"""The two roles and the database in the embedded cluster. What roles may do to tables: runs/grants.py."""
 
 from __future__ import annotations
 

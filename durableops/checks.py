@@ -1,0 +1,70 @@
+"""System checks: settings and knobs that are valid one by one and make no sense together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core import checks
+from django.core.checks import CheckMessage, register
+
+from durableops.conf import Conf, get_conf
+
+HEARTBEATS_IN_A_LEASE = 3
+POSITIVE = (
+    "heartbeat_seconds",
+    "lease_seconds",
+    "poll_seconds",
+    "upkeep_seconds",
+    "slice_seconds",
+    "payload_max_bytes",
+)
+
+
+@register
+def check_knobs(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Complain about the knobs this process was given."""
+    return list(complaints(get_conf()))
+
+
+def complaints(conf: Conf) -> Iterator[CheckMessage]:
+    """Yield what is wrong with a set of knobs."""
+    if conf.lease_seconds < HEARTBEATS_IN_A_LEASE * conf.heartbeat_seconds:
+        yield checks.Error(
+            f"lease_seconds is {conf.lease_seconds:g}, less than three heartbeats of {conf.heartbeat_seconds:g} s: "
+            "living workers would be declared dead.",
+            hint="Raise DURABLEOPS_LEASE_SECONDS or lower DURABLEOPS_HEARTBEAT_SECONDS.",
+            id="durableops.E001",
+        )
+    for name in POSITIVE:
+        if getattr(conf, name) <= 0:
+            yield checks.Error(f"{name} is 0.", hint=f"Set DURABLEOPS_{name.upper()} above 0.", id="durableops.E002")
+    if conf.slice_seconds > conf.lease_seconds * 10:
+        yield checks.Warning(
+            f"slice_seconds is {conf.slice_seconds:g}, over ten leases: runs that wait are served late.",
+            hint="Lower DURABLEOPS_SLICE_SECONDS.",
+            id="durableops.W001",
+        )
+    if conf.upkeep_seconds > conf.lease_seconds:
+        yield checks.Warning(
+            f"upkeep_seconds is {conf.upkeep_seconds:g}, longer than a lease: dead workers are noticed late.",
+            hint="Lower DURABLEOPS_UPKEEP_SECONDS.",
+            id="durableops.W002",
+        )
+
+
+@register
+def check_database_roles(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Say what is weaker when one database role does everything."""
+    if settings.DATABASE_APPLICATION_ROLE:
+        return []
+    return [
+        checks.Warning(
+            "One database role both owns the tables and runs the application: whoever takes over a worker can change "
+            "or delete audit entries, events and checkpoints.",
+            hint="Give the owner's role as DATABASE_OWNER_URL and a second one as DATABASE_URL, then run `migrate`.",
+            id="durableops.W003",
+        )
+    ]

@@ -1,0 +1,81 @@
+"""Surroundings of the tests: the test database and broker, also as processes see them. Rows: tests/factories.py."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+import redis
+from django.conf import settings
+from django.db import connection
+
+from durableops.conf import get_conf
+
+
+def on_database(url: str, name: str) -> str:
+    """Return the same address with another database."""
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """Before the test database is made: end the sessions that processes of a killed suite left in it."""
+    name = connection.creation._get_test_db_name()  # type: ignore[attr-defined]
+    url = on_database(settings.DATABASE_OWNER_URL or settings.DATABASE_URL, "postgres")
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+
+
+@pytest.fixture
+def database_url(transactional_db: None) -> str:
+    """The test database for processes and second connections, as the role that owns the tables."""
+    return on_database(settings.DATABASE_OWNER_URL or settings.DATABASE_URL, connection.settings_dict["NAME"])
+
+
+@pytest.fixture
+def app_role_url(transactional_db: None) -> str:
+    """The test database as the application's role, which cannot rewrite history."""
+    if not settings.DATABASE_APPLICATION_ROLE:
+        pytest.skip("only one database role was given, so nothing separates the application from the owner")
+    return on_database(settings.DATABASE_URL, connection.settings_dict["NAME"])
+
+
+@pytest.fixture
+def redis_url() -> str:
+    """The broker for processes."""
+    return settings.REDIS_URL
+
+
+@pytest.fixture
+def clean_queue(redis_url: str) -> Iterator[redis.Redis]:
+    """The broker without anything of this suite's queue in it, before and after; other suites' keys stay."""
+    with redis.Redis.from_url(redis_url) as broker:
+        forget_queue(broker)
+        yield broker
+        forget_queue(broker)
+
+
+def forget_queue(broker: redis.Redis) -> None:
+    """Delete this suite's queue, its registries and the jobs they name."""
+    name = get_conf().queue_name
+    keys = list(broker.scan_iter(match=f"rq:*{name}*", count=1000))
+    jobs = {f"rq:job:{job.decode()}" for job in broker.lrange(f"rq:queue:{name}", 0, -1)}
+    if found := [*keys, *jobs]:
+        broker.delete(*found)
+
+
+@pytest.fixture
+def process_environment(request: pytest.FixtureRequest, database_url: str, redis_url: str) -> dict[str, str]:
+    """The environment of a real worker, upkeep or command that works on the test database.
+
+    With two roles it runs as the application's, as in production.
+    """
+    environment = {**os.environ, "REDIS_URL": redis_url, "DJANGO_SETTINGS_MODULE": "durableops.settings"}
+    environment.pop("DURABLEOPS_DATABASE_ROLE", None)
+    environment.update(DATABASE_URL=database_url, DATABASE_OWNER_URL="")
+    if settings.DATABASE_APPLICATION_ROLE:
+        environment.update(DATABASE_URL=request.getfixturevalue("app_role_url"), DATABASE_OWNER_URL=database_url)
+    return environment
