@@ -1,0 +1,56 @@
+"""The names authors import; everything else is reached through the submodules."""
+
+from __future__ import annotations
+
+from durableops.authoring.context import AsyncRun, Call, Page, Run
+from durableops.authoring.decorators import migration, step, tool, workflow
+from durableops.authoring.policies import Budget, Retry
+from durableops.authoring.state import State
+from durableops.errors import (
+    CallFailed,
+    CallsFailed,
+    CallTimeout,
+    ChildrenFailed,
+    ControlSignal,
+    DefinitionError,
+    DuplicateName,
+    DurableOpsError,
+    EffectConflict,
+    EffectInDoubt,
+    Fatal,
+    NotSent,
+    PayloadRefused,
+    Refused,
+    RetryLater,
+    WaitTimeout,
+)
+
+__all__ = [
+    "AsyncRun",
+    "Budget",
+    "Call",
+    "CallFailed",
+    "CallTimeout",
+    "CallsFailed",
+    "ChildrenFailed",
+    "ControlSignal",
+    "DefinitionError",
+    "DuplicateName",
+    "DurableOpsError",
+    "EffectConflict",
+    "EffectInDoubt",
+    "Fatal",
+    "NotSent",
+    "Page",
+    "PayloadRefused",
+    "Refused",
+    "Retry",
+    "RetryLater",
+    "Run",
+    "State",
+    "WaitTimeout",
+    "migration",
+    "step",
+    "tool",
+    "workflow",
+]

@@ -1,0 +1,239 @@
+"""What a declaration must satisfy, each rule with the sentence that says so; pure functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from inspect import Parameter
+from typing import Any, get_args
+
+from durableops.authoring.definitions import (
+    DEFAULT_STEP_TIMEOUT_SECONDS,
+    Safety,
+    Scope,
+    StepDefinition,
+    ToolDefinition,
+    WorkflowDefinition,
+)
+from durableops.authoring.policies import Budget, Retry, is_number
+from durableops.authoring.schema import describe_state
+from durableops.authoring.source import SourceRef, source_of_class
+from durableops.authoring.state import State
+from durableops.errors import DefinitionError
+
+MAX_NAME_BYTES = 100
+_NOT_YET = frozenset({"outbox", "legacy"})
+_RESERVED = frozenset({"resource", "key"})
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_KEYWORD = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def require(condition: bool, at: SourceRef, sentence: str) -> None:  # noqa: FBT001
+    """Raise DefinitionError with the position in front, unless the condition holds."""
+    if not condition:
+        raise DefinitionError(f"{at}: {sentence}")
+
+
+def check_name(name: object, *, what: str, at: SourceRef) -> None:
+    """Names go into tables, URLs, logs and keys, so they are short and plain."""
+    fits = isinstance(name, str) and name.isascii() and 0 < len(name) <= MAX_NAME_BYTES
+    plain = fits and all(letter.isalnum() or letter in "_-." for letter in str(name))
+    require(
+        plain,
+        at,
+        f"{what} is named {name!r}; use 1 to {MAX_NAME_BYTES} ASCII letters, digits, '_', '-', '.'.",
+    )
+
+
+def check_version(version: object, *, what: str, at: SourceRef) -> None:
+    """Versions are whole numbers from 1."""
+    require(
+        type(version) is int and version >= 1,
+        at,
+        f"{what} has version={version!r}; give a whole number from 1.",
+    )
+
+
+def check_seconds(seconds: object, *, what: str, at: SourceRef) -> None:
+    """Timeouts are finite and above zero."""
+    require(
+        is_number(seconds) and seconds > 0,  # type: ignore[operator]
+        at,
+        f"{what} has timeout={seconds!r}; give seconds, as a finite number above 0.",
+    )
+
+
+def check_kind(value: object, kind: type, *, what: str, at: SourceRef) -> None:
+    """An option holds what it is meant to hold, or None."""
+    require(
+        value is None or isinstance(value, kind),
+        at,
+        f"{what} is {value!r}; give a {kind.__name__}.",
+    )
+
+
+def check_function(function: object, *, what: str, takes: str, at: SourceRef) -> None:
+    """A step or migration takes exactly one argument and is not a generator."""
+    require(callable(function), at, f"{what} is {function!r}; decorate a function.")
+    assert callable(function)
+    parameters = list(inspect.signature(function).parameters.values())
+    require(
+        len(parameters) == 1 and parameters[0].kind in _POSITIONAL,
+        at,
+        f"{what} takes ({', '.join(map(str, parameters))}); it must take exactly one argument, {takes}.",
+    )
+    # Calling a generator function runs none of its body: it would commit having done nothing.
+    generates = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    require(not generates, at, f"{what} has a `yield`, so calling it would run nothing; remove it.")
+
+
+def check_step(step: StepDefinition) -> None:
+    """Everything about a step that can be known without its workflow."""
+    what, at = f"step {step.id!r}", step.source
+    check_name(step.id, what="step", at=at)
+    check_version(step.version, what=what, at=at)
+    check_function(step.function, what=what, takes="the run", at=at)
+    if step.timeout is not None:
+        check_seconds(step.timeout, what=what, at=at)
+    check_kind(step.retry, Retry, what=f"retry of {what}", at=at)
+    for tool in step.declared_tools:
+        check_kind(tool, ToolDefinition, what=f"one of the tools of {what}", at=at)
+
+
+def check_tool(tool: ToolDefinition) -> None:
+    """Everything about a tool's declaration."""
+    what, at = f"tool {tool.name!r}", tool.source
+    check_name(tool.name, what="tool", at=at)
+    _check_choice(tool.safety, get_args(Safety), what=f"safety of {what}", at=at)
+    _check_choice(tool.scope, get_args(Scope), what=f"scope of {what}", at=at)
+    require(
+        tool.safety not in _NOT_YET,
+        at,
+        f"{what} has safety={tool.safety!r}, which is not available yet; use 'read', 'local' or 'keyed'.",
+    )
+    check_seconds(tool.timeout, what=what, at=at)
+    check_kind(tool.retry, Retry, what=f"retry of {what}", at=at)
+    check_kind(tool.key_window, timedelta, what=f"key_window of {what}", at=at)
+    require(
+        tool.key_window is None or (tool.safety == "keyed" and tool.key_window > timedelta(0)),
+        at,
+        f"{what} has key_window={tool.key_window!r}; it belongs to safety='keyed' and is above 0.",
+    )
+    _check_arguments(tool)
+
+
+def _check_arguments(tool: ToolDefinition) -> None:
+    what, at = f"tool {tool.name!r}", tool.source
+    parameters = list(inspect.signature(tool.function).parameters.values())
+    require(
+        bool(parameters) and parameters[0].kind in _POSITIONAL,
+        at,
+        f"{what} takes no `call`; its function takes the call first, then keyword arguments.",
+    )
+    for parameter in parameters[1:]:
+        require(
+            parameter.kind in (*_KEYWORD, Parameter.VAR_KEYWORD),
+            at,
+            f"{what} takes {str(parameter)!r} by position; requests are keyword arguments.",
+        )
+        require(
+            parameter.name not in _RESERVED,
+            at,
+            f"{what} has an argument {parameter.name!r}, which run.call keeps for itself; "
+            "rename it, or read call.resource and call.key.",
+        )
+    if tool.resource_from is not None:
+        require(
+            tool.accepted is None or tool.resource_from in tool.accepted,
+            at,
+            f"{what} has resource={tool.resource_from!r}, but its function has no such argument.",
+        )
+
+
+def accepted_arguments(
+    function: Callable[..., Any],
+) -> tuple[frozenset[str], frozenset[str] | None]:
+    """The keyword arguments a tool's function requires, and those it accepts (None: any)."""
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    named = [parameter for parameter in parameters if parameter.kind in _KEYWORD]
+    required = frozenset(each.name for each in named if each.default is Parameter.empty)
+    takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters)
+    return required, None if takes_any else frozenset(each.name for each in named)
+
+
+def check_state(state: object, *, what: str, at: SourceRef) -> None:
+    """The state is a State whose fields survive JSON."""
+    fits = isinstance(state, type) and issubclass(state, State) and state is not State
+    require(fits, at, f"state of {what} is {state!r}; give a subclass of durableops.State.{_where(state)}")
+    assert isinstance(state, type)
+    assert issubclass(state, State)
+    try:
+        describe_state(state)
+    except DefinitionError as error:
+        raise DefinitionError(f"{at}: {what} cannot keep its state. {error}") from None
+
+
+def check_workflow(workflow: WorkflowDefinition) -> None:
+    """Everything about a workflow that can be known when its class is declared."""
+    what, at = f"workflow {workflow.name!r}", workflow.source
+    check_name(workflow.name, what="workflow", at=at)
+    check_version(workflow.version, what=what, at=at)
+    check_state(workflow.state, what=what, at=at)
+    require(bool(workflow.steps), at, f"{what} has no steps; decorate a function in it with @step.")
+    _check_unique_steps(workflow)
+    check_kind(workflow.budget, Budget, what=f"budget of {what}", at=at)
+    recoveries = workflow.max_recoveries
+    require(
+        type(recoveries) is int and recoveries >= 0,
+        at,
+        f"{what} has max_recoveries={recoveries!r}; give a whole number from 0.",
+    )
+    _check_deadline(workflow)
+
+
+def _check_unique_steps(workflow: WorkflowDefinition) -> None:
+    seen: dict[str, StepDefinition] = {}
+    for step in workflow.steps:
+        first = seen.setdefault(step.id, step)
+        if first is not step:
+            raise duplicate_step(step.id, new=step.source, old=first.source)
+
+
+def duplicate_step(step_id: str, *, new: SourceRef, old: SourceRef) -> DefinitionError:
+    """Two steps of one workflow have one id."""
+    return DefinitionError(
+        f"{new}: step {step_id!r} is declared twice in one workflow; the other is at {old}. "
+        "Rename one, or give it an id of its own: @step(id=...)."
+    )
+
+
+def _check_deadline(workflow: WorkflowDefinition) -> None:
+    deadline, what = workflow.deadline, f"workflow {workflow.name!r}"
+    check_kind(deadline, timedelta, what=f"deadline of {what}", at=workflow.source)
+    if deadline is None:
+        return
+    require(
+        deadline > timedelta(0),
+        workflow.source,
+        f"{what} has deadline={deadline!r}; give a timedelta above 0, or None.",
+    )
+    for step in workflow.steps:
+        if step.timeout is None or step.timeout == DEFAULT_STEP_TIMEOUT_SECONDS:
+            continue
+        require(
+            step.timeout <= deadline.total_seconds(),
+            workflow.source,
+            f"{what} has a deadline of {deadline.total_seconds():g} s, but one attempt of step "
+            f"{step.id!r} ({step.source}) may take {step.timeout:g} s. "
+            "Raise the deadline or lower the step's timeout.",
+        )
+
+
+def _check_choice(value: object, choices: Iterable[str], *, what: str, at: SourceRef) -> None:
+    known = tuple(choices)
+    require(value in known, at, f"{what} is {value!r}; choose one of {', '.join(known)}.")
+
+
+def _where(thing: object) -> str:
+    return f" It is declared at {source_of_class(thing)}." if isinstance(thing, type) else ""

@@ -1,0 +1,362 @@
+"""What step and tool code may ask of `run` and `call`; the engine provides the real objects."""
+
+from __future__ import annotations
+
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import httpx
+
+    from durableops.authoring.definitions import ToolDefinition, WorkflowDefinition
+
+OnTimeout = Literal["raise", "continue", "cancel", "fail"]
+"""When a wait ends by its clock: raise WaitTimeout in the step, return None, or end the run."""
+
+OnFailure = Literal["raise", "continue"]
+"""When child runs fail: raise ChildrenFailed in the step, or return their outcomes."""
+
+Level = Literal["debug", "info", "warning", "error"]
+Cursor = int | str | Sequence[int | str]
+"""Where a page begins: a byte position, a key, or the columns of a keyset. Never an offset."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What a `read_page` function returns: some items and where the next page begins."""
+
+    items: Sequence[Any]
+    """The items of this page, in an order that does not change between reads."""
+
+    next_cursor: Cursor | None
+    """Where the next page begins; None if this is the last."""
+
+
+class _Facts(Protocol):
+    """What a step can read about its run."""
+
+    @property
+    def id(self) -> str:
+        """Identifier of the run."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose run it is."""
+
+    @property
+    def workflow(self) -> str:
+        """Name of the workflow."""
+
+    @property
+    def step_id(self) -> str:
+        """Identifier of the step being run."""
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first; grows after a failure or a lost worker, not after a wait."""
+
+    @property
+    def entry(self) -> int:
+        """1 for the first; grows whenever the step's function is called from its top."""
+
+    @property
+    def state(self) -> Any:
+        """The State, as committed last. Change it freely: it is committed with the step."""
+
+    @property
+    def input(self) -> Any:
+        """The State the run was started with; changing it changes nothing."""
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """Where `pages` will go on; None at the beginning."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What the starter attached to the run, for people and searches."""
+
+
+class Run(_Facts, Protocol):
+    """What a plain step receives.
+
+    A step that waits, fails or loses its worker is entered again from its top. Calls, waits
+    and decisions are then found by their name and `key`, and answer with what they answered
+    before; every other line of the step may run repeatedly.
+    """
+
+    def call(self, tool: ToolDefinition, /, *, resource: str = "", key: str = "", **request: Any) -> Any:
+        """Call a tool once per (step, tool, resource, key) and return its result.
+
+        `resource` is the business thing acted on, required unless the tool is `read` or
+        declares which argument it is. `key` tells several calls for one resource apart.
+        Raises CallFailed, Refused, EffectConflict or DuplicateName.
+        """
+
+    def call_many(
+        self,
+        tool: ToolDefinition,
+        items: Iterable[Mapping[str, Any]],
+        /,
+        *,
+        concurrency: int = 8,
+    ) -> list[Any]:
+        """Call a tool for each item (its `resource`, `key` and request) and return all results.
+
+        All intents are committed before the first is sent, results come in the items' order.
+        Raises CallsFailed once every call has an outcome.
+        """
+
+    def pages(
+        self, read_page: Callable[[Any], Page | None], /, *, start: Cursor | None = None
+    ) -> Iterator[Sequence[Any]]:
+        """Read page after page and commit the cursor after each; resumes at the last one.
+
+        `read_page(cursor)` gets `start` first, then each page's `next_cursor`; it returns None
+        when there is nothing left.
+        """
+
+    def decide(self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "") -> Any:
+        """Return `fn(**inputs)`, recorded with a hash of the inputs; asked again, the record."""
+
+    def wait_for(
+        self,
+        event: str,
+        /,
+        *,
+        correlation: str = "",
+        key: str = "",
+        timeout: timedelta | None = None,
+        on_timeout: OnTimeout = "raise",
+        look_back: timedelta = timedelta(0),
+    ) -> Any:
+        """Wait for an event and return its payload.
+
+        `look_back` also accepts one that arrived up to so long before the wait began.
+        """
+
+    def wait_for_file(self, name: str, /, *, timeout: timedelta | None = None, on_timeout: OnTimeout = "raise") -> Any:
+        """Wait until somebody hands in the file and return its reference."""
+
+    def poll(
+        self,
+        tool: ToolDefinition,
+        /,
+        *,
+        every: timedelta,
+        until: Callable[[Any], bool],
+        timeout: timedelta | None = None,
+        resource: str = "",
+        key: str = "",
+        **request: Any,
+    ) -> Any:
+        """Call a tool every so often until `until(result)` is true, and return that result.
+
+        Each turn is a record of its own. Raises WaitTimeout.
+        """
+
+    def sleep_until(self, when: datetime, /, *, key: str = "") -> None:
+        """Go on at an instant; the worker is free meanwhile."""
+
+    def sleep(self, duration: float | timedelta, /, *, key: str = "") -> None:
+        """Go on after so many seconds; the worker is free meanwhile."""
+
+    def approval(
+        self,
+        name: str,
+        /,
+        *,
+        key: str = "",
+        question: str = "",
+        facts: Mapping[str, Any] | None = None,
+        timeout: timedelta | None = None,
+        on_timeout: OnTimeout = "raise",
+    ) -> Any:
+        """Ask a person and return what they decided."""
+
+    def children(
+        self,
+        workflow: WorkflowDefinition,
+        inputs: Iterable[Mapping[str, Any]],
+        /,
+        *,
+        key: str = "",
+        on_failure: OnFailure = "raise",
+    ) -> Any:
+        """Start one run per input, wait for all, and return their outcomes in that order."""
+
+    def artifact(
+        self,
+        name: str,
+        data: bytes | str,
+        /,
+        *,
+        data_class: str = "deliverable",
+        content_type: str = "application/octet-stream",
+    ) -> Any:
+        """Keep a file with the run and return its reference; the same bytes are kept once."""
+
+    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
+        """Say how far the step is; shown to people, never relied on."""
+
+    def log(self, message: str, /, *, level: Level = "info", **fields: Any) -> None:
+        """Write a line to the run's log."""
+
+
+class AsyncRun(_Facts, Protocol):
+    """What an `async def` step receives: as `Run`, with everything that waits awaited."""
+
+    async def call(self, tool: ToolDefinition, /, *, resource: str = "", key: str = "", **request: Any) -> Any:
+        """See Run.call."""
+
+    async def call_many(
+        self,
+        tool: ToolDefinition,
+        items: Iterable[Mapping[str, Any]],
+        /,
+        *,
+        concurrency: int = 8,
+    ) -> list[Any]:
+        """See Run.call_many."""
+
+    def pages(
+        self,
+        read_page: Callable[[Any], Page | None | Awaitable[Page | None]],
+        /,
+        *,
+        start: Cursor | None = None,
+    ) -> AsyncIterator[Sequence[Any]]:
+        """See Run.pages; use `async for`. `read_page` may be a coroutine function."""
+
+    async def decide(self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "") -> Any:
+        """See Run.decide; `fn` may be a coroutine function."""
+
+    async def wait_for(
+        self,
+        event: str,
+        /,
+        *,
+        correlation: str = "",
+        key: str = "",
+        timeout: timedelta | None = None,
+        on_timeout: OnTimeout = "raise",
+        look_back: timedelta = timedelta(0),
+    ) -> Any:
+        """See Run.wait_for."""
+
+    async def wait_for_file(
+        self, name: str, /, *, timeout: timedelta | None = None, on_timeout: OnTimeout = "raise"
+    ) -> Any:
+        """See Run.wait_for_file."""
+
+    async def poll(
+        self,
+        tool: ToolDefinition,
+        /,
+        *,
+        every: timedelta,
+        until: Callable[[Any], bool],
+        timeout: timedelta | None = None,
+        resource: str = "",
+        key: str = "",
+        **request: Any,
+    ) -> Any:
+        """See Run.poll."""
+
+    async def sleep_until(self, when: datetime, /, *, key: str = "") -> None:
+        """See Run.sleep_until."""
+
+    async def sleep(self, duration: float | timedelta, /, *, key: str = "") -> None:
+        """See Run.sleep."""
+
+    async def approval(
+        self,
+        name: str,
+        /,
+        *,
+        key: str = "",
+        question: str = "",
+        facts: Mapping[str, Any] | None = None,
+        timeout: timedelta | None = None,
+        on_timeout: OnTimeout = "raise",
+    ) -> Any:
+        """See Run.approval."""
+
+    async def children(
+        self,
+        workflow: WorkflowDefinition,
+        inputs: Iterable[Mapping[str, Any]],
+        /,
+        *,
+        key: str = "",
+        on_failure: OnFailure = "raise",
+    ) -> Any:
+        """See Run.children."""
+
+    async def artifact(
+        self,
+        name: str,
+        data: bytes | str,
+        /,
+        *,
+        data_class: str = "deliverable",
+        content_type: str = "application/octet-stream",
+    ) -> Any:
+        """See Run.artifact."""
+
+    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
+        """See Run.progress."""
+
+    def log(self, message: str, /, *, level: Level = "info", **fields: Any) -> None:
+        """See Run.log."""
+
+
+class Call(Protocol):
+    """What a tool's function receives first: the facts of one attempt to act."""
+
+    @property
+    def key(self) -> str:
+        """The key the other side deduplicates on; the same on every attempt."""
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt of this call."""
+
+    @property
+    def timeout(self) -> float:
+        """Seconds this attempt may take."""
+
+    @property
+    def resource(self) -> str:
+        """The business thing acted on; "" only for `read` tools."""
+
+    @property
+    def run_id(self) -> str:
+        """Identifier of the run that calls."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose run it is."""
+
+    @property
+    def deadline(self) -> datetime:
+        """When this attempt must be over."""
+
+    def check(self) -> None:
+        """Leave if the run was cancelled or this attempt's time is over; for long tools."""
+
+    def request(self, method: str, url: str, **options: Any) -> httpx.Response:
+        """One httpx request, with the key as `Idempotency-Key` and this call's timeout.
+
+        Just before the bytes go out it looks once more whether they still may; if not,
+        nothing is sent and NotSent is raised. `options` are those of httpx.request.
+        """

@@ -1,0 +1,247 @@
+"""`workflow`, `step`, `tool`, `migration`: turn what authors write into registered definitions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, overload
+
+from durableops.authoring import registry
+from durableops.authoring.calls import check_calls
+from durableops.authoring.checks import (
+    accepted_arguments,
+    check_function,
+    check_step,
+    check_tool,
+    check_version,
+    check_workflow,
+    duplicate_step,
+    require,
+)
+from durableops.authoring.definitions import (
+    DEFAULT_MAX_RECOVERIES,
+    DEFAULT_STEP_TIMEOUT_SECONDS,
+    DEFAULT_TOOL_TIMEOUT_SECONDS,
+    MigrationDefinition,
+    Safety,
+    Scope,
+    StepDefinition,
+    ToolDefinition,
+    WorkflowDefinition,
+)
+from durableops.authoring.policies import Budget, Retry
+from durableops.authoring.source import (
+    SourceRef,
+    author_frame,
+    source_of_caller,
+    source_of_function,
+)
+from durableops.authoring.state import State
+
+type _Function = Callable[..., Any]
+type _Migration = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@overload
+def step(function: _Function, /) -> StepDefinition: ...
+@overload
+def step(
+    *,
+    id: str | None = None,
+    version: int = 1,
+    timeout: float | None = DEFAULT_STEP_TIMEOUT_SECONDS,
+    retry: Retry | None = None,
+    tools: Sequence[ToolDefinition] = (),
+) -> Callable[[_Function], StepDefinition]: ...
+def step(
+    function: _Function | None = None,
+    /,
+    *,
+    id: str | None = None,
+    version: int = 1,
+    timeout: float | None = DEFAULT_STEP_TIMEOUT_SECONDS,
+    retry: Retry | None = None,
+    tools: Sequence[ToolDefinition] = (),
+) -> StepDefinition | Callable[[_Function], StepDefinition]:
+    """Declare a step: a function of one argument, the `run`, inside a workflow's class.
+
+    `id` is the stable name (by default the function's), `version` is raised when the step's
+    meaning changes, `timeout` is in seconds (None: no limit). `tools` names tools the code
+    reaches in a way that cannot be read from it. Bare `@step` takes the defaults. Raises
+    DefinitionError.
+    """
+
+    def declare(function: _Function) -> StepDefinition:
+        definition = StepDefinition(
+            id=id if id is not None else _name_of(function),
+            function=function,
+            source=source_of_function(function),
+            version=version,
+            timeout=timeout,
+            retry=retry if retry is not None else Retry(),
+            is_async=inspect.iscoroutinefunction(function),
+            declared_tools=tuple(tools),
+        )
+        check_step(definition)
+        _refuse_overwriting(definition)
+        return definition
+
+    return declare if function is None else declare(function)
+
+
+def tool(
+    *,
+    safety: Safety,
+    name: str | None = None,
+    timeout: float = DEFAULT_TOOL_TIMEOUT_SECONDS,
+    retry: Retry | None = None,
+    key_window: timedelta | None = None,
+    resource_id: str | None = None,
+    resource: str | None = None,
+    scope: Scope = "run",
+) -> Callable[[_Function], ToolDefinition]:
+    """Declare a tool: a function of `call` and keyword arguments that acts on the world.
+
+    `safety` is `read` (call again at will), `local` (our own database, commits together with
+    its record) or `keyed` (the other side deduplicates on `call.key`, for `key_window` if
+    given). `name` is the stable name, by default the function's. `timeout` is in seconds, for
+    one call. `resource_id` names the field of the result that identifies what was made;
+    `resource` names the argument that is the resource, so that callers need not pass it.
+    `scope="tenant"` shares the slot among all runs of a tenant. Raises DefinitionError.
+    """
+
+    def declare(function: _Function) -> ToolDefinition:
+        required, accepted = accepted_arguments(function)
+        definition = ToolDefinition(
+            name=name if name is not None else _name_of(function),
+            function=function,
+            safety=safety,
+            source=source_of_function(function),
+            timeout=timeout,
+            retry=retry if retry is not None else Retry(),
+            key_window=key_window,
+            resource_id=resource_id,
+            resource_from=resource,
+            scope=scope,
+            is_async=inspect.iscoroutinefunction(function),
+            required=required,
+            accepted=accepted,
+        )
+        check_tool(definition)
+        registry.current().add_tool(definition)
+        return definition
+
+    return declare
+
+
+def workflow(
+    *,
+    name: str,
+    version: int,
+    state: type[State],
+    steps: Sequence[str] | None = None,
+    deadline: timedelta | None = None,
+    budget: Budget | None = None,
+    max_recoveries: int = DEFAULT_MAX_RECOVERIES,
+) -> Callable[[type], WorkflowDefinition]:
+    """Declare a workflow: a class whose steps run in the order in which they are written.
+
+    `steps` gives another order, by id, and must name each step once. `deadline` counts from
+    the start, waits included. `max_recoveries` is how many lost workers a run survives before
+    it is stopped. The name now stands for the definition. Raises DefinitionError.
+    """
+    source = source_of_caller()
+
+    def declare(cls: type) -> WorkflowDefinition:
+        definition = WorkflowDefinition(
+            name=name,
+            version=version,
+            state=state,
+            steps=_in_order(_steps_of(cls, source), steps, name=name, source=source),
+            source=source,
+            cls=cls,
+            deadline=deadline,
+            budget=budget,
+            max_recoveries=max_recoveries,
+        )
+        check_workflow(definition)
+        # Tools that stand below the workflow are not known yet; the registry looks again.
+        check_calls(definition)
+        registry.current().add_workflow(definition)
+        return definition
+
+    return declare
+
+
+def migration(workflow: WorkflowDefinition, *, from_version: int) -> Callable[[_Migration], MigrationDefinition]:
+    """Declare how runs of `from_version` go on in this version: old state in, new state out.
+
+    The function must be pure: it may be run many times, and its result is shown to a person
+    before it is used. Raises DefinitionError.
+    """
+
+    def declare(function: _Migration) -> MigrationDefinition:
+        source = source_of_function(function)
+        what = f"migration {_name_of(function)!r}"
+        require(
+            isinstance(workflow, WorkflowDefinition),
+            source,
+            f"{what} is for {workflow!r}; give the class decorated with @workflow.",
+        )
+        check_version(from_version, what=f"{what} (from_version)", at=source)
+        require(
+            from_version < workflow.version,
+            source,
+            f"{what} is from version {from_version}, but workflow {workflow.name!r} "
+            f"({workflow.source}) is version {workflow.version}; migrations go forward.",
+        )
+        check_function(function, what=what, takes="the old state", at=source)
+        definition = MigrationDefinition(workflow=workflow, from_version=from_version, function=function, source=source)
+        registry.current().add_migration(definition)
+        return definition
+
+    return declare
+
+
+def _name_of(function: object) -> str:
+    return getattr(function, "__name__", repr(function))
+
+
+def _refuse_overwriting(new: StepDefinition) -> None:
+    """A second `def` of one name would silently replace the first, before anyone sees both."""
+    old = author_frame().f_locals.get(_name_of(new.function))
+    if isinstance(old, StepDefinition) and old.function.__qualname__ == new.function.__qualname__:
+        raise duplicate_step(new.id, new=new.source, old=old.source)
+
+
+def _steps_of(cls: type, source: SourceRef) -> list[StepDefinition]:
+    for base in cls.__mro__[1:]:
+        for inherited in vars(base).values():
+            require(
+                not isinstance(inherited, StepDefinition),
+                source,
+                f"{cls.__name__} inherits steps from {base.__name__}; write each workflow's steps in its own class.",
+            )
+    return [value for value in vars(cls).values() if isinstance(value, StepDefinition)]
+
+
+def _in_order(
+    found: list[StepDefinition], order: Sequence[str] | None, *, name: str, source: SourceRef
+) -> tuple[StepDefinition, ...]:
+    if order is None:
+        return tuple(found)
+    by_id = {each.id: each for each in found}
+    for step_id in order:
+        require(
+            step_id in by_id,
+            source,
+            f"workflow {name!r} orders an unknown step {step_id!r}; it has: {', '.join(by_id)}.",
+        )
+    require(
+        sorted(order) == sorted(by_id),
+        source,
+        f"workflow {name!r} orders {list(order)!r}; name each of its steps exactly once: "
+        + ", ".join(f"{each.id} ({each.source})" for each in found),
+    )
+    return tuple(by_id[step_id] for step_id in order)

@@ -1,0 +1,80 @@
+"""Where in the author's files something was declared; used by messages only."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRef:
+    """A file and a line, printed as `file:line` so that editors can jump to it."""
+
+    file: str
+    """Path of the file, as Python knows it."""
+
+    line: int
+    """Line number, from 1."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def source_of_function(function: Callable[..., Any]) -> SourceRef:
+    """Where a function was written; its first decorator's line if it has one."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return source_of_caller()
+    return SourceRef(file=code.co_filename, line=code.co_firstlineno)
+
+
+def source_of_caller() -> SourceRef:
+    """Where the author's code called into this package."""
+    frame = author_frame()
+    return SourceRef(file=frame.f_code.co_filename, line=frame.f_lineno)
+
+
+def author_frame() -> FrameType:
+    """The innermost frame that is not part of this package."""
+    package = __name__.rpartition(".")[0]
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        # Frames of generated code (a dataclass's __init__) carry the globals of this package
+        # too; a file name in angle brackets is nothing an author could open.
+        inside = module == package or module.startswith(f"{package}.")
+        if not inside and not frame.f_code.co_filename.startswith("<string"):
+            break
+        frame = frame.f_back
+    return frame
+
+
+def source_of_class(cls: type) -> SourceRef:
+    """Where a class was written; its module's first line if its source cannot be read."""
+    try:
+        file = inspect.getsourcefile(cls) or "?"
+        line = inspect.getsourcelines(cls)[1]
+    except (OSError, TypeError):
+        module = sys.modules.get(cls.__module__)
+        return SourceRef(file=getattr(module, "__file__", None) or cls.__module__, line=1)
+    return SourceRef(file=file, line=line)
+
+
+def source_of_field(cls: type, name: str) -> SourceRef:
+    """Where a class annotates a field, else where the class that has it begins."""
+    owner = next((base for base in cls.__mro__ if name in inspect.get_annotations(base)), cls)
+    start = source_of_class(owner)
+    try:
+        lines = inspect.getsourcelines(owner)[0]
+    except (OSError, TypeError):
+        return start
+    pattern = re.compile(rf"\s*{re.escape(name)}\s*:")
+    for offset, text in enumerate(lines):
+        if pattern.match(text):
+            return SourceRef(file=start.file, line=start.line + offset)
+    return start

@@ -1,0 +1,33 @@
+"""The base class of a run's state; which field types it may have is decided in `schema`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+class State(BaseModel):
+    """The minimal facts a run needs to go on, as JSON between steps.
+
+    Subclass it and annotate fields; `State(**input)` is also the run's input, so fields
+    without a default are what a start must give. Unknown fields are refused, assignments are
+    validated, NaN and infinities are refused, bytes are stored as base64. What comes back
+    after a restart equals what was committed, or the step fails before it is committed.
+
+    Fields may be: None, bool, int, float, str, bytes, Decimal, datetime, date, time,
+    timedelta, UUID, enums and literals, other State classes, and lists, tuples, sets,
+    frozensets, dictionaries and unions of these. `Any` holds plain JSON.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        validate_assignment=True,
+        validate_default=True,
+        allow_inf_nan=False,
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+    )
+
+    schema_version: ClassVar[int] = 1
+    """Raise it when the meaning of a field changes; older runs then need a migration."""

@@ -1,0 +1,293 @@
+"""Every error this product raises on purpose; nothing here decides when to raise one.
+
+The tree::
+
+    DurableOpsError
+      DefinitionError             a workflow, step, tool, state or migration is declared wrongly
+      InputRefused                something from outside is not acceptable (400)
+        InputTooLarge             ... because of its size (413)
+      PayloadRefused              a result or state cannot be stored: not JSON, or too large
+      RunNotFound                 404
+      WorkflowNotFound            404
+      TransitionRefused           the run's state does not allow this event (409)
+      StartConflict               same start key, other input (409)
+      EventConflict               same event id, other content (409)
+      StaleFence                  a newer claim owns the run (409)
+      CursorRegression            a cursor or checkpoint number would go backwards
+      DuplicateName               one name and key used twice in one entry of a step
+      CompatibilityError          recorded bytes cannot be read by today's code
+      EffectConflict              same slot, other request: unsent and shown
+      EffectInDoubt               an effect may or may not have happened
+      CallTimeout                 one call of a tool took longer than its timeout
+      CallFailed                  a call gave up after its retries
+      CallsFailed                 some calls of one call_many gave up
+      WaitTimeout                 a wait ended without what it waited for
+      ChildrenFailed              child runs did not succeed
+      Fatal                       raised by authors: do not retry this step or call
+      RetryLater                  raised by authors: try again after so many seconds
+      Refused                     raised by tools: the other side definitely refused
+      NotSent                     raised by tools: the request certainly never left
+
+    ControlSignal (BaseException) how the engine leaves step code; never caught by authors
+      StepTimeout  Suspended  RunCancelled  RunPaused  FenceLost
+
+A message says what is, what was wanted, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class DurableOpsError(Exception):
+    """Base of every ordinary error.
+
+    `detail` is the sentence people read; `context` holds the facts behind it, for logs and
+    problem documents. `code` is stable: scripts may compare it. `http_status` is what the API
+    answers when the error reaches it.
+    """
+
+    code: ClassVar[str] = "durableops.error"
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, detail: str = "", **context: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.context = context
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+class DefinitionError(DurableOpsError):
+    """A declaration is wrong; raised at import or start-up, naming the files and lines."""
+
+    code = "definition.invalid"
+
+
+class _AtPath(DurableOpsError):
+    """An error about one place in a JSON document."""
+
+    def __init__(self, detail: str = "", *, path: str = "", **context: Any) -> None:
+        super().__init__(detail, path=path, **context)
+        self.path = path
+        """JSON pointer to the offending value; empty for the whole document."""
+
+
+class InputRefused(_AtPath):
+    """Something that came from outside is not acceptable, and nothing was written."""
+
+    code = "input.refused"
+    http_status = 400
+
+
+class InputTooLarge(InputRefused):
+    """Something that came from outside exceeds a stated size."""
+
+    code = "input.too_large"
+    http_status = 413
+
+
+class PayloadRefused(_AtPath):
+    """A step's state or a call's result is not JSON, does not survive storage, or is too large."""
+
+    code = "payload.refused"
+
+
+class RunNotFound(DurableOpsError):
+    """There is no such run, or it belongs to somebody else."""
+
+    code = "run.not_found"
+    http_status = 404
+
+
+class WorkflowNotFound(DurableOpsError):
+    """No workflow with this name and version is loaded here."""
+
+    code = "workflow.not_found"
+    http_status = 404
+
+
+class TransitionRefused(DurableOpsError):
+    """The run's present state does not allow the event."""
+
+    code = "run.transition_refused"
+    http_status = 409
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        run: object = "",
+        state: str = "",
+        event: str = "",
+        wanted: object = (),
+    ) -> None:
+        super().__init__(detail, run=str(run), state=state, event=event, wanted=wanted)
+        self.run = run
+        self.state = state
+        self.event = event
+        self.wanted = wanted
+
+
+class StartConflict(DurableOpsError):
+    """The start key is known with another input; the earlier run stands."""
+
+    code = "run.start_conflict"
+    http_status = 409
+
+
+class EventConflict(DurableOpsError):
+    """The event id is known with another content; the earlier event stands."""
+
+    code = "event.conflict"
+    http_status = 409
+
+
+class StaleFence(DurableOpsError):
+    """A newer claim owns the run; the late write was refused. Losing is an ordinary answer."""
+
+    code = "run.stale_fence"
+    http_status = 409
+
+
+class CursorRegression(DurableOpsError):
+    """A cursor or checkpoint number would have gone backwards."""
+
+    code = "checkpoint.cursor_regression"
+    http_status = 409
+
+
+class DuplicateName(DurableOpsError):
+    """A step used one name and key twice in one entry; give the second a `key` of its own."""
+
+    code = "step.duplicate_name"
+
+
+class CompatibilityError(_AtPath):
+    """Recorded bytes cannot be read by today's code; the run needs a person or a migration."""
+
+    code = "checkpoint.incompatible"
+    http_status = 409
+
+
+class EffectConflict(DurableOpsError):
+    """The slot holds another request. The new one was not sent."""
+
+    code = "effect.conflict"
+    http_status = 409
+
+
+class EffectInDoubt(DurableOpsError):
+    """The effect may or may not have happened; it waits to be settled."""
+
+    code = "effect.in_doubt"
+    http_status = 409
+
+
+class CallTimeout(DurableOpsError):
+    """One call of a tool took longer than the tool's timeout."""
+
+    code = "call.timeout"
+
+
+class CallFailed(DurableOpsError):
+    """A call gave up after the retries its tool allows."""
+
+    code = "call.failed"
+
+
+class CallsFailed(DurableOpsError):
+    """Some calls of one `call_many` gave up; `context` says which, the others are recorded."""
+
+    code = "call.some_failed"
+
+
+class WaitTimeout(DurableOpsError):
+    """A wait ended by its own clock, without what it waited for."""
+
+    code = "wait.timeout"
+
+
+class ChildrenFailed(DurableOpsError):
+    """Child runs ended in a state other than succeeded; `context` says which."""
+
+    code = "run.children_failed"
+
+
+class Fatal(DurableOpsError):
+    """Raise it in a step or tool when trying again cannot help."""
+
+    code = "step.fatal"
+
+
+class RetryLater(DurableOpsError):
+    """Raise it in a step or tool to be tried again after `after_seconds`."""
+
+    code = "step.retry_later"
+
+    def __init__(self, after_seconds: float, detail: str = "", **context: Any) -> None:
+        super().__init__(detail or f"try again in {after_seconds} s", **context)
+        # Exceptions are copied and pickled by their positional arguments.
+        self.args = (after_seconds, self.detail)
+        self.after_seconds = after_seconds
+
+
+class Refused(DurableOpsError):
+    """Raise it in a tool when the other side definitely refused: a result, not a doubt."""
+
+    code = "call.refused"
+
+
+class NotSent(DurableOpsError):
+    """Raise it in a tool when the request certainly never left: safe to try again."""
+
+    code = "call.not_sent"
+
+
+class ControlSignal(BaseException):
+    """How the engine leaves step code.
+
+    A BaseException, because `except Exception` in a step must not swallow it. Code that
+    catches it by name gains nothing: whatever it does next is refused by the fence.
+    """
+
+    code: ClassVar[str] = "signal"
+
+    def __init__(self, detail: str = "", **context: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.context = context
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+class StepTimeout(ControlSignal):
+    """The step ran longer than its timeout."""
+
+    code = "signal.step_timeout"
+
+
+class Suspended(ControlSignal):
+    """The step waits; it will be entered again from its top."""
+
+    code = "signal.suspended"
+
+
+class RunCancelled(ControlSignal):
+    """Somebody cancelled the run."""
+
+    code = "signal.run_cancelled"
+
+
+class RunPaused(ControlSignal):
+    """Somebody paused the run, or everything."""
+
+    code = "signal.run_paused"
+
+
+class FenceLost(ControlSignal):
+    """A newer claim owns the run; nothing this worker does for it counts any more."""
+
+    code = "signal.fence_lost"
