@@ -10,6 +10,7 @@ class DurableOpsConfig(AppConfig):
     verbose_name = "durableops"
 
     def ready(self) -> None:
+        import durableops.checks  # noqa: F401  # registers the system checks
         from durableops.engine.discover import discover
 
         discover()

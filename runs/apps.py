@@ -9,3 +9,10 @@ class RunsConfig(AppConfig):
     name = "runs"
     default_auto_field = "django.db.models.BigAutoField"
     verbose_name = "Durable runs"
+
+    def ready(self) -> None:
+        from django.db.models.signals import post_migrate
+
+        from runs.grants import grant_to_application
+
+        post_migrate.connect(grant_to_application, sender=self, dispatch_uid="runs.grants")
