@@ -46,7 +46,7 @@ def app_role_url(transactional_db: None) -> str:
 @pytest.fixture
 def redis_url() -> str:
     """The broker for processes."""
-    return settings.REDIS_URL
+    return str(settings.REDIS_URL)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def forget_queue(broker: redis.Redis) -> None:
     """Delete this suite's queue, its registries and the jobs they name."""
     name = get_conf().queue_name
     keys = list(broker.scan_iter(match=f"rq:*{name}*", count=1000))
-    jobs = {f"rq:job:{job.decode()}" for job in broker.lrange(f"rq:queue:{name}", 0, -1)}
+    jobs = [b"rq:job:" + job for job in broker.lrange(f"rq:queue:{name}", 0, -1) if isinstance(job, bytes)]
     if found := [*keys, *jobs]:
         broker.delete(*found)
 

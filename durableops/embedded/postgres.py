@@ -87,7 +87,7 @@ class Postgres:
         draft = self.data.with_name(self.data.name + ".new")
         shutil.rmtree(draft, ignore_errors=True)
         private_folder(draft, owner=self.identity.owner)
-        command = [
+        command: list[str | Path] = [
             self._program("initdb"),
             *("--pgdata", draft, "--username=postgres", "--auth=trust", "--encoding=UTF8", "--data-checksums"),
             *self._locale(),
@@ -129,7 +129,7 @@ class Postgres:
         return int(said.split(")", 1)[1].split(".", 1)[0])
 
     def _pg_ctl(self, *arguments: str, doing: str) -> None:
-        command = [self._program("pg_ctl"), *arguments, "--pgdata", self.data, "--silent"]
+        command: list[str | Path] = [self._program("pg_ctl"), *arguments, "--pgdata", self.data, "--silent"]
         if arguments[0] == "start":
             command += ["--log", self.data / "server.log"]
         run(command, identity=self.identity, log=self.log, doing=doing)

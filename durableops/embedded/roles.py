@@ -44,7 +44,7 @@ def _connect(postgres: Postgres, *, seconds: float) -> psycopg.Connection:
 
 def _ensure_role(connection: psycopg.Connection, name: str, *, options: str, memberships: tuple[str, ...]) -> None:
     if not _exists(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", name):
-        connection.execute(sql.SQL("CREATE ROLE {} " + options).format(sql.Identifier(name)))  # type: ignore[arg-type]
+        connection.execute(sql.SQL("CREATE ROLE {} " + options).format(sql.Identifier(name)))
     for group in memberships:
         # Some of these roles are younger than the oldest server we support.
         if _exists(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", group):
@@ -52,4 +52,4 @@ def _ensure_role(connection: psycopg.Connection, name: str, *, options: str, mem
 
 
 def _exists(connection: psycopg.Connection, query: str, name: str) -> bool:
-    return connection.execute(query, (name,)).fetchone() is not None  # type: ignore[arg-type]
+    return connection.execute(query, (name,)).fetchone() is not None

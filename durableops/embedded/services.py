@@ -46,11 +46,15 @@ def stop(checkout: Path) -> list[str]:
     if not places.home.exists():
         return []
     with _alone(places):
-        servers = dict(zip(("PostgreSQL", "Valkey"), _servers(places), strict=True))
-        running = {name: server for name, server in servers.items() if server.is_running()}
-        for server in running.values():
-            server.stop()
-    return list(running)
+        postgres, valkey = _servers(places)
+        stopped = []
+        if postgres.is_running():
+            postgres.stop()
+            stopped.append("PostgreSQL")
+        if valkey.is_running():
+            valkey.stop()
+            stopped.append("Valkey")
+    return stopped
 
 
 def _servers(places: Places) -> tuple[Postgres, Valkey]:

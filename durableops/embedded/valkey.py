@@ -40,7 +40,7 @@ class Valkey:
         """Start it in the background. Returns when it answers."""
         private_folder(self.places.sockets)
         private_folder(self.places.valkey_data)
-        command = [
+        command: list[str | Path] = [
             self.program,
             *("--port", "0", "--unixsocket", self.places.valkey_socket, "--unixsocketperm", "700"),
             *("--dir", self.places.valkey_data, "--appendonly", "yes", "--save", ""),

@@ -1,0 +1,94 @@
+"""Run the engine's tests against this machine's own PostgreSQL and Redis over TCP, where they are reachable.
+
+The suite normally talks to newer servers over unix sockets; both ways have to stay true.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import redis
+from psycopg import sql
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+HOST = "127.0.0.1"
+OLDEST_POSTGRES = 150000
+FOLDERS = ("runs", "engine", "effects", "limits", "upkeep", "concurrency", "acceptance")
+
+
+def main() -> None:
+    """Look for the servers, and run the tests if both are there."""
+    owner, broker = find_postgres(), find_redis()
+    if owner is None or broker is None:
+        missing = " and ".join(name for name, url in (("PostgreSQL 15+", owner), ("Redis", broker)) if url is None)
+        print(f"over TCP: not run, no usable {missing} at {HOST}.")
+        return
+    folders = [f"tests/{name}" for name in FOLDERS if (CHECKOUT / "tests" / name).is_dir()]
+    with application_role(owner) as application:
+        environment = {
+            **os.environ,
+            "DATABASE_OWNER_URL": owner,
+            "DATABASE_URL": application,
+            "REDIS_URL": broker,
+            "TEST_DATABASE_SUFFIX": f"tcp_{os.getpid()}",
+        }
+        print(f"over TCP: {', '.join(folders)} against {HOST}", flush=True)
+        command = [sys.executable, "-m", "pytest", "-m", "not browser and not drill and not embedded", *folders]
+        status = subprocess.run(command, cwd=CHECKOUT, env=environment, check=False).returncode
+    sys.exit(status)
+
+
+def find_postgres() -> str | None:
+    """Return the address of a server on which we may create databases and roles, without a password."""
+    for role in dict.fromkeys((getpass.getuser(), "postgres", "root")):
+        url = f"postgresql://{role}@{HOST}:5432/postgres"
+        try:
+            with psycopg.connect(url, connect_timeout=3) as server:
+                query = "SELECT rolsuper FROM pg_roles WHERE rolname = current_user"
+                row = server.execute(query).fetchone()
+                if row and row[0] and server.info.server_version >= OLDEST_POSTGRES:
+                    return url
+        except psycopg.OperationalError:
+            continue
+    return None
+
+
+def find_redis() -> str | None:
+    """Return the address of a database of the server that holds nothing."""
+    for number in range(15, 0, -1):
+        url = f"redis://{HOST}:6379/{number}"
+        try:
+            with redis.Redis.from_url(url, socket_connect_timeout=3) as server:
+                if server.dbsize() == 0:
+                    return url
+        except redis.ResponseError:
+            continue
+        except redis.RedisError:
+            return None
+    return None
+
+
+@contextmanager
+def application_role(owner: str) -> Iterator[str]:
+    """Create a role without rights for the length of the tests, and yield its address."""
+    name, password = f"durableops_ci_{os.getpid()}", secrets.token_hex(16)
+    role = sql.Identifier(name)
+    with psycopg.connect(owner, autocommit=True) as server:
+        server.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(role, sql.Literal(password)))
+        server.execute(sql.SQL("GRANT pg_monitor TO {}").format(role))
+        try:
+            yield f"postgresql://{name}:{password}@{HOST}:5432/postgres"
+        finally:
+            server.execute(sql.SQL("DROP ROLE {}").format(role))
+
+
+if __name__ == "__main__":
+    main()

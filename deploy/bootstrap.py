@@ -1,0 +1,174 @@
+"""Make `.venv` from requirements.lock with the best interpreter there is. Nothing of the project is imported here.
+
+Read by whatever `python3` a machine has, so: the standard library only, and nothing newer than Python 3.8. Prints to
+standard error; quick when nothing is to be done. Remedies are sentences, not tracebacks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Iterator, List, NamedTuple, Optional, Tuple
+
+OLDEST = (3, 12)
+NEWEST = (3, 14)
+CHECKOUT = Path(__file__).resolve().parent.parent
+LOCK_FILE = CHECKOUT / "requirements.lock"
+VENV = CHECKOUT / ".venv"
+HOME = CHECKOUT / ".durableops"
+# Where version managers keep interpreters; what they put on PATH may be a shim that refuses to run.
+MANAGED = (
+    (os.environ.get("PYENV_ROOT", "~/.pyenv"), "versions/3.*/bin/python3"),
+    ("~/.asdf/installs/python", "3.*/bin/python3"),
+    ("~/.local/share/mise/installs/python", "3.*/bin/python3"),
+    ("~/.local/share/uv/python", "cpython-3.*/bin/python3"),
+)
+STAMP = VENV / "durableops-stamp"
+QUESTION = "import sys, ensurepip, venv; print('%d.%d.%d' % sys.version_info[:3])"
+QUESTION_WITH_UV = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+
+
+class Missing(Exception):
+    """Something is not there; the message is one sentence with the remedy."""
+
+
+class Interpreter(NamedTuple):
+    """A Python that was tried and ran."""
+
+    path: str
+    version: Tuple[int, ...]
+
+
+def main() -> None:
+    """Bring `.venv` up to date with the lock file, one process at a time."""
+    HOME.mkdir(mode=0o700, exist_ok=True)
+    with (HOME / "setup.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if not is_up_to_date():
+            install()
+    mark_as_development()
+
+
+def is_up_to_date() -> bool:
+    """Tell whether `.venv` was made here, from this lock file, and still runs."""
+    try:
+        return STAMP.read_text() == fingerprint() and (VENV / "bin" / "python").exists()
+    except FileNotFoundError:
+        return False
+
+
+def fingerprint() -> str:
+    """Name what the environment depends on: the lock, the place (scripts hold its path) and the machine."""
+    lock = hashlib.sha256(LOCK_FILE.read_bytes()).hexdigest()
+    return "\n".join([lock, str(VENV), platform.system(), platform.machine(), ""])
+
+
+def install() -> None:
+    """Create the environment if there is no good one, and install exactly what the lock file says."""
+    uv = shutil.which("uv")
+    ours = tried(str(VENV / "bin" / "python"), with_uv=True)
+    if ours is None or not fits(ours):
+        create(best_interpreter(uv), uv)
+    say("installing what requirements.lock names")
+    python = str(VENV / "bin" / "python")
+    if uv:
+        command = [uv, "pip", "install", "--quiet", "--python", python]
+    else:
+        command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+    run([*command, "--require-hashes", "-r", str(LOCK_FILE)], doing="installing the packages", remedy=NETWORK)
+    STAMP.write_text(fingerprint())
+
+
+NETWORK = "Check that this machine reaches a package index (the lines above say what failed), then run it again."
+
+
+def create(interpreter: Optional[Interpreter], uv: Optional[str]) -> None:
+    """Make an empty `.venv`; without an interpreter, `uv` fetches one."""
+    shutil.rmtree(VENV, ignore_errors=True)
+    wanted = interpreter.path if interpreter else "%d.%d" % NEWEST
+    say("making .venv with Python " + (".".join(map(str, interpreter.version)) if interpreter else wanted))
+    command = [uv, "venv", "--quiet", "--python"] if uv else []
+    command += [wanted, str(VENV)] if uv else [wanted, "-m", "venv", str(VENV)]
+    run(command, doing="making .venv", remedy="Check that the checkout can be written to and the disk is not full.")
+
+
+def best_interpreter(uv: Optional[str]) -> Optional[Interpreter]:
+    """Return the newest interpreter that fits, or None if `uv` has to fetch one."""
+    found = [one for one in (tried(path, with_uv=bool(uv)) for path in candidates()) if one and fits(one)]
+    if found:
+        return max(found, key=lambda one: one.version)
+    if uv:
+        return None
+    raise Missing(
+        "Python %d.%d or newer is needed and none was found: install one (for example `apt-get install python3.13 "
+        "python3.13-venv`, or `pyenv install 3.13`), or install `uv`, which fetches its own." % OLDEST
+    )
+
+
+def candidates() -> Iterator[str]:
+    """Yield where interpreters may be: named by the user, running this, on PATH, in version managers' folders."""
+    if os.environ.get("PYTHON"):
+        yield shutil.which(os.environ["PYTHON"]) or ""
+    yield sys.executable
+    for minor in range(NEWEST[1], OLDEST[1] - 1, -1):
+        for folder in os.environ.get("PATH", "").split(os.pathsep):
+            yield str(Path(folder or ".", "python3.%d" % minor))
+    for folder, pattern in MANAGED:
+        yield from (str(path) for path in Path(folder).expanduser().glob(pattern))
+
+
+def tried(path: str, with_uv: bool) -> Optional[Interpreter]:
+    """Run a candidate and see what it is: a version manager's shim may exist and fail."""
+    if not path or not os.access(path, os.X_OK):
+        return None
+    try:
+        said = subprocess.run(
+            [path, "-c", QUESTION_WITH_UV if with_uv else QUESTION],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=20,
+            check=False,
+        ).stdout.decode(errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)$", said.strip())
+    return Interpreter(path, tuple(int(number) for number in numbers.groups())) if numbers else None
+
+
+def fits(interpreter: Interpreter) -> bool:
+    """Tell whether the project runs on it and the lock file has packages for it."""
+    return OLDEST <= interpreter.version[:2] <= NEWEST
+
+
+def mark_as_development() -> None:
+    """Say that this checkout is for development; settings read it, and an explicit DURABLEOPS_ENV wins."""
+    marker = HOME / "env"
+    if not marker.exists():
+        marker.write_text("DURABLEOPS_ENV=development\n")
+
+
+def run(command: List[str], doing: str, remedy: str) -> None:
+    """Run a command, its output on our standard error."""
+    if subprocess.run(command, stdout=sys.stderr, check=False).returncode != 0:
+        raise Missing("%s failed. %s" % (doing, remedy))
+
+
+def say(words: str) -> None:
+    """Tell the person who waits what takes the time."""
+    print("set-up: " + words, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Missing as problem:
+        sys.exit("set-up: %s" % problem)
+    except PermissionError as problem:
+        sys.exit("set-up: %s may not be written by this user: run as its owner, or clone afresh." % problem.filename)
