@@ -29,7 +29,7 @@ _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _KEYWORD = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def require(condition: bool, at: SourceRef, sentence: str) -> None:  # noqa: FBT001
+def require(condition: bool, at: SourceRef, sentence: str) -> None:
     """Raise DefinitionError with the position in front, unless the condition holds."""
     if not condition:
         raise DefinitionError(f"{at}: {sentence}")

@@ -230,7 +230,7 @@ class AsyncRun(_Facts, Protocol):
 
     def pages(
         self,
-        read_page: Callable[[Any], Page | None | Awaitable[Page | None]],
+        read_page: Callable[[Any], Page | Awaitable[Page | None] | None],
         /,
         *,
         start: Cursor | None = None,

@@ -58,7 +58,7 @@ def step(
     function: _Function | None = None,
     /,
     *,
-    id: str | None = None,
+    id: str | None = None,  # noqa: A002 - the word authors use
     version: int = 1,
     timeout: float | None = DEFAULT_STEP_TIMEOUT_SECONDS,
     retry: Retry | None = None,
