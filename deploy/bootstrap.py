@@ -81,7 +81,7 @@ def install() -> None:
     if uv:
         command = [uv, "pip", "install", "--quiet", "--python", python]
     else:
-        command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        command = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
     run([*command, "--require-hashes", "-r", str(LOCK_FILE)], doing="installing the packages", remedy=NETWORK)
     STAMP.write_text(fingerprint())
 

@@ -49,19 +49,41 @@ def places_for(checkout: Path) -> Places:
     return Places(home=home, postgres_data=home / "postgres", valkey_data=home / "valkey", sockets=sockets)
 
 
-def short_folder(checkout: Path) -> Path:
+def short_folder(checkout: Path, *, below: str = "/tmp") -> Path:  # noqa: S108  # made private, or refused
     """Return the same short folder for the same checkout and user, and another for each other one."""
     digest = hashlib.sha256(os.fsencode(checkout.resolve())).hexdigest()[:12]
-    return Path("/tmp") / f"durableops-{os.geteuid()}-{digest}"  # noqa: S108  # private_folder checks whose it is
+    return Path(below) / f"durableops-{os.geteuid()}-{digest}"
 
 
 def private_folder(path: Path, *, owner: int | None = None) -> None:
-    """Make a folder that only its owner can enter, or refuse one that somebody else prepared."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make a folder that only its owner can enter, or accept one that was made so earlier.
+
+    A folder found otherwise is refused and left as it is: its mode is somebody else's decision.
+    """
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        _refuse_unless_private(path, owner=os.geteuid() if owner is None else owner)
+    else:
+        if owner is not None:
+            os.chown(path, owner, -1)
+
+
+def _refuse_unless_private(path: Path, *, owner: int) -> None:
     found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in {os.geteuid(), owner}:
-        raise EmbeddedError(f"{path} belongs to somebody else; remove it, or move the checkout. {OWN_SERVERS}")
-    if stat.S_IMODE(found.st_mode) != 0o700:
-        path.chmod(0o700)
-    if owner is not None and found.st_uid != owner:
-        os.chown(path, owner, -1)
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == owner and not stat.S_IMODE(found.st_mode) & 0o077:
+        return
+    raise EmbeddedError(
+        f"{path} is not a folder that only user {owner} can enter: remove it, or `chmod go= {path}`. {OWN_SERVERS}"
+    )
+
+
+def shared_folder(path: Path) -> None:
+    """Make a folder of ours that others may pass through but not change, or accept one made so earlier."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if path.lstat().st_uid != os.geteuid() or not path.is_dir() or path.is_symlink():
+            raise EmbeddedError(f"{path} belongs to somebody else: remove it. {OWN_SERVERS}") from None
+    else:
+        path.chmod(0o711)

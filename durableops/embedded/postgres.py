@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from durableops.embedded.errors import EmbeddedError
 from durableops.embedded.identity import Identity
-from durableops.embedded.places import Places, private_folder, short_folder
+from durableops.embedded.places import Places, private_folder, shared_folder, short_folder
 from durableops.embedded.processes import ask, run
 
 # fsync, full_page_writes and synchronous_commit keep their defaults: what is committed here survives a power cut.
@@ -43,15 +43,20 @@ class Postgres:
     def data(self) -> Path:
         """Beside the checkout's other files, unless `nobody` runs the server: that user may not reach them."""
         if self.identity.kind == "nobody":
-            return short_folder(self.places.home.parent) / "postgres"
+            return self._within_reach / "postgres"
         return self.places.postgres_data
 
     @property
     def sockets(self) -> Path:
         """The folder of the socket; the server's user has to own it."""
         if self.identity.kind == "nobody":
-            return short_folder(self.places.home.parent) / "postgres-socket"
+            return self._within_reach / "sockets"
         return self.places.sockets
+
+    @property
+    def _within_reach(self) -> Path:
+        # Below /var/tmp, which outlives a restart of the machine: this holds data.
+        return short_folder(self.places.home.parent, below="/var/tmp")  # noqa: S108  # made by us, or refused
 
     @property
     def log(self) -> Path:
@@ -67,10 +72,9 @@ class Postgres:
 
     def start(self) -> None:
         """Make the cluster if there is none, and start it. Returns when it accepts connections."""
-        private_folder(self.sockets.parent)
-        private_folder(self.sockets, owner=self.identity.owner)
         if self.identity.kind == "nobody":
-            self.sockets.parent.chmod(0o711)
+            shared_folder(self._within_reach)
+        private_folder(self.sockets, owner=self.identity.owner)
         self._make_cluster()
         self._write_settings()
         self._pg_ctl("start", "--wait", "--timeout=60", doing="starting PostgreSQL")
@@ -145,7 +149,7 @@ class Postgres:
         libraries = package.with_name(package.name + ".libs")
         if not libraries.exists():
             return self.programs  # the system's own programs, which anybody may run
-        copy = short_folder(self.places.home.parent) / "programs"
+        copy = self._within_reach / "programs"
         for folder in (package, libraries):
             if not (copy / folder.name).exists():
                 shutil.copytree(folder, copy / folder.name, symlinks=True)

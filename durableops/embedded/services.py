@@ -10,7 +10,7 @@ from pathlib import Path
 
 from durableops.embedded.binaries import find_binaries
 from durableops.embedded.identity import choose_identity
-from durableops.embedded.places import Places, places_for, private_folder
+from durableops.embedded.places import Places, places_for
 from durableops.embedded.postgres import Postgres
 from durableops.embedded.roles import APPLICATION, DATABASE, OWNER, ensure_roles
 from durableops.embedded.valkey import Valkey
@@ -82,7 +82,7 @@ def _start_valkey(valkey: Valkey) -> dict[str, str]:
 @contextmanager
 def _alone(places: Places) -> Iterator[None]:
     """Let one process at a time start or stop these servers; the others wait and then find the work done."""
-    private_folder(places.home)
+    places.home.mkdir(exist_ok=True)
     handle = os.open(places.home / "services.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
