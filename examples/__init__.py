@@ -1,0 +1,3 @@
+"""Example workflows and the downstream service they call; none of it is needed to run durableops."""
+
+from __future__ import annotations
