@@ -12,9 +12,10 @@ import json
 import math
 import re
 import unicodedata
+from itertools import pairwise
 from typing import Any
 
-from durableops.checkpoints.faults import MAX_DEPTH, MAX_INT, Fault, find_fault, pointer, text_fault
+from durableops.checkpoints.faults import MAX_DEPTH, MAX_INT, Fault, find_fault, text_fault
 from durableops.errors import CompatibilityError, InputRefused, InputTooLarge, PayloadRefused
 
 MAX_BYTES = 2**20
@@ -64,9 +65,14 @@ def hash_hex(text: str) -> str:
 def loads(text: str, *, what: str = "recorded value") -> Any:
     """Read what `dumps` wrote. Raises CompatibilityError if the text is not strict JSON."""
     try:
-        return _parse(text)
+        value = _parse(text)
     except _NotStrict as problem:
-        raise CompatibilityError(f"{what} cannot be read: {problem}.", path=problem.path) from None
+        raise CompatibilityError(f"{what} cannot be read: {problem}.") from None
+    if not is_plain(value, max_bytes=len(text)):
+        fault = find_fault(value, max_values=len(text))
+        assert fault is not None  # a parsed document has no more values than its text has letters
+        raise CompatibilityError(_sentence(what, fault), path=fault.path)
+    return value
 
 
 def parse_input(raw: bytes | str, *, max_bytes: int = MAX_BYTES, what: str = "input") -> Any:
@@ -82,8 +88,8 @@ def parse_input(raw: bytes | str, *, max_bytes: int = MAX_BYTES, what: str = "in
     except UnicodeError:
         raise InputRefused(f"{what} is not UTF-8 text; encode it as UTF-8.") from None
     except _NotStrict as problem:
-        raise InputRefused(f"{what} is not accepted: {problem}.", path=problem.path) from None
-    fault = find_fault(value)
+        raise InputRefused(f"{what} is not accepted: {problem}.") from None
+    fault = find_fault(value, max_values=len(data))
     if fault is not None:
         raise InputRefused(_sentence(what, fault), path=fault.path)
     return value
@@ -127,7 +133,7 @@ def is_plain(value: Any, *, max_bytes: int) -> bool:
     more values than bytes allowed end the walk: a list that holds itself ten times over does.
     """
     level = [value]
-    seen = 0
+    room = max_bytes
     for _depth in range(MAX_DEPTH + 1):
         below: list[Any] = []
         for item in level:
@@ -149,18 +155,18 @@ def is_plain(value: Any, *, max_bytes: int) -> bool:
                 below.append(item)
             else:
                 return False
-        seen += len(level)
-        if seen > max_bytes:
-            return False
         if not below:
             return True
+        room -= sum(map(len, below))
+        if room < 0:
+            return False
         level = [child for container in below for child in container]
     return False
 
 
 def _checked(text: str, value: Any, *, what: str, max_bytes: int) -> str:
     # Escaped by the encoder, so `\u0000` may also be an escaped backslash before "u0000".
-    if "\\u0000" in text and find_fault(value) is not None:
+    if "\\u0000" in text and find_fault(value, max_values=max_bytes) is not None:
         raise _refusal(value, what=what, max_bytes=max_bytes)
     try:
         size = len(text) if text.isascii() else len(text.encode())
@@ -174,7 +180,7 @@ def _checked(text: str, value: Any, *, what: str, max_bytes: int) -> str:
 
 
 def _refusal(value: Any, *, what: str, max_bytes: int) -> PayloadRefused:
-    fault = find_fault(value)
+    fault = find_fault(value, max_values=max_bytes)
     if fault is None:
         return PayloadRefused(f"{what} holds more values than the {max_bytes} bytes that can be stored.")
     return PayloadRefused(_sentence(what, fault), path=fault.path)
@@ -197,19 +203,18 @@ def _with_whole_floats_as_int(value: Any) -> Any:
 
 
 class _NotStrict(Exception):
-    """The text is not strict JSON; carries the reason, and the path where it is known."""
-
-    def __init__(self, reason: str, path: str = "") -> None:
-        super().__init__(reason)
-        self.path = path
+    """The text is not strict JSON; carries the reason."""
 
 
 def _parse(text: str) -> Any:
+    """Parse with depth and duplicate keys refused; numbers are for the caller to look at."""
     _refuse_depth(text)
     try:
         return _decode(text)
     except json.JSONDecodeError as error:
         raise _NotStrict(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except ValueError:  # the interpreter's own limit on converting digits
+        raise _NotStrict("it has a whole number of thousands of digits") from None
 
 
 def _refuse_depth(text: str) -> None:
@@ -227,33 +232,13 @@ def _refuse_depth(text: str) -> None:
             depth -= 1
 
 
-def _no_constant(literal: str) -> Any:
-    raise _NotStrict(f"it has {literal}, which JSON does not have")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if math.isfinite(number):
-        return number
-    raise _NotStrict(f"it has the number {digits[:40]}, which is too large")
-
-
-def _whole(digits: str) -> int:
-    # Refused by length first: converting thousands of digits is slow, and an error of its own.
-    if len(digits) <= 17 and abs(number := int(digits)) <= MAX_INT:
-        return number
-    raise _NotStrict(f"it has the whole number {digits[:40]}, beyond 2^53; give it as text")
-
-
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _NotStrict(f"it has the key {twice[:80]!r} twice in one object", pointer("", twice))
+        keys = sorted(key for key, _value in pairs)
+        twice = next(key for key, following in pairwise(keys) if key == following)
+        raise _NotStrict(f"it has the key {twice[:80]!r} twice in one object")
     return document
 
 
-_decode = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole
-).decode
+_decode = json.JSONDecoder(object_pairs_hook=_unique).decode

@@ -23,12 +23,18 @@ class Fault:
     """Continues the sentence "... at <path> ..."."""
 
 
-def find_fault(value: Any) -> Fault | None:
-    """The first fault in document order, or None. Never recurses, so no depth can break it."""
+def find_fault(value: Any, *, max_values: int) -> Fault | None:
+    """The first fault in document order, or None if the first `max_values` values have none.
+
+    Never recurses, so no depth can break it; the limit is for small objects that hold each
+    other so often that walking them would never end.
+    """
     # `above` holds the containers we are inside of: meeting one again is a cycle.
     above: list[int] = []
     waiting: list[tuple[Any, str, int]] = [(value, "", 0)]
-    while waiting:
+    for _turn in range(max_values):
+        if not waiting:
+            break
         current, path, depth = waiting.pop()
         if type(current) in _LEAVES:
             reason = leaf_fault(current)

@@ -14,6 +14,9 @@ from durableops.checkpoints.faults import find_fault, pointer, type_name
 from durableops.checkpoints.losses import find_loss
 from durableops.errors import CompatibilityError, InputRefused, PayloadRefused
 
+# A value that contains itself, or is nested too deep for pydantic, is a plain ValueError.
+_UNSERIALISABLE = (PydanticSerializationError, ValueError)
+
 
 def encode_state(state: State, *, max_bytes: int = codec.MAX_BYTES) -> str:
     """The state as JSON text, proven to come back equal and with the same types.
@@ -23,11 +26,7 @@ def encode_state(state: State, *, max_bytes: int = codec.MAX_BYTES) -> str:
     """
     cls = type(state)
     what = f"state {cls.__name__}"
-    try:
-        plain = state.model_dump(mode="json", round_trip=True, warnings=False)
-    except (PydanticSerializationError, ValueError) as error:  # ValueError: it contains itself
-        raise _unserialisable(state, what, error) from None
-    text = codec.dumps(plain, what=what, max_bytes=max_bytes)
+    text = codec.dumps(_plain(state, what), what=what, max_bytes=max_bytes)
     try:
         back = cls.model_validate_json(text, strict=True)
     except ValidationError as error:
@@ -88,10 +87,21 @@ def first_problem(error: ValidationError) -> tuple[str, str]:
     return path, problem["msg"]
 
 
-def _unserialisable(state: State, what: str, error: Exception) -> PayloadRefused:
-    """Pydantic names a type but no place; our own walk finds the place in plain fields."""
-    fields = {name: value for name, value in state if find_fault(value) is not None}
-    fault = find_fault(fields)
-    if fault is None:
-        return PayloadRefused(f"{what} is not JSON: {error}.")
-    return PayloadRefused(f"{what} at {fault.path} {fault.reason}.", path=fault.path)
+def _plain(state: State, what: str) -> dict[str, Any]:
+    try:
+        return state.model_dump(mode="json", round_trip=True, warnings=False)
+    except _UNSERIALISABLE:
+        for name, value in state:
+            _refuse_field(state, name, value, what)
+        raise
+
+
+def _refuse_field(state: State, name: str, value: Any, what: str) -> None:
+    """Raise PayloadRefused if it is this field; pydantic names a type, our own walk the place."""
+    try:
+        state.model_dump(mode="json", round_trip=True, warnings=False, include={name})
+    except _UNSERIALISABLE as error:
+        fault = find_fault(value, max_values=codec.MAX_BYTES)
+        path = pointer("", name) + (fault.path if fault else "")
+        reason = fault.reason if fault else f"is not JSON: {error}"
+        raise PayloadRefused(f"{what} at {path} {reason}.", path=path) from None
