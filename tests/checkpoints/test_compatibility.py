@@ -1,0 +1,140 @@
+"""Stories of a deploy while runs wait: which go on, which are parked, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from durableops.authoring import registry
+from durableops.authoring.decorators import step, tool, workflow
+from durableops.authoring.definitions import Safety, WorkflowDefinition
+from durableops.authoring.state import State
+from durableops.checkpoints.compatibility import Continue, Park, RecordedPlan, compare
+
+
+class Order(State):
+    number: str
+
+
+class OrderWithNote(State):
+    number: str
+    note: str = ""
+
+
+class OrderRead(State):
+    number: str
+    schema_version = 2
+
+
+@pytest.fixture(autouse=True)
+def own_registry() -> Iterator[None]:
+    with registry.isolated():
+        yield
+
+
+def deploy(
+    *steps: str,
+    version: int = 1,
+    state: type[State] = Order,
+    step_version: int = 1,
+    safety: Safety | None = None,
+) -> WorkflowDefinition:
+    """What a process has after a deploy: a workflow of these steps, the first with a tool if asked."""
+    with registry.isolated():
+        tools = [tool(safety=safety, name="charge")(lambda call, **request: None)] if safety else []
+        body: dict[str, Any] = {}
+        for place, name in enumerate(steps):
+            options: dict[str, Any] = {"tools": tools, "version": step_version} if place == 0 else {}
+            body[name] = step(id=name, **options)(lambda run: None)
+        return workflow(name="order", version=version, state=state)(type("Deployed", (), body))
+
+
+def parked(recorded: WorkflowDefinition, present: WorkflowDefinition | None, **options: Any) -> Park:
+    answer = compare(RecordedPlan.of(recorded), present, **options)
+    assert isinstance(answer, Park)
+    return answer
+
+
+def kinds(park: Park) -> list[str]:
+    return [f"{each.kind} {each.subject}" for each in park.differences]
+
+
+# C101
+def test_run_goes_on_under_the_same_plan_deployed_again() -> None:
+    before, after = deploy("a", "b", safety="keyed"), deploy("a", "b", safety="keyed")
+    assert compare(RecordedPlan.of(before), after, at_step="b") == Continue()
+
+
+def test_added_removed_and_moved_steps_park_the_run() -> None:
+    park = parked(deploy("a", "b", "c"), deploy("c", "b", "d"))
+
+    assert park.reason_code == "plan_changed"
+    assert kinds(park) == ["step_removed a", "step_moved b", "step_moved c", "step_added d"]
+    assert "step added d: - became d" in park.reason
+
+
+def test_new_version_of_a_step_parks_the_run() -> None:
+    assert kinds(parked(deploy("a"), deploy("a", step_version=2))) == ["step_version a"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [("read", "keyed", "tool_safety"), (None, "keyed", "tool_added"), ("keyed", None, "tool_removed")],
+)
+def test_other_safety_of_a_tool_parks_the_run(before: Safety | None, after: Safety | None, kind: str) -> None:
+    assert kinds(parked(deploy("a", safety=before), deploy("a", safety=after))) == [f"{kind} a/charge"]
+
+
+def test_changed_fields_under_one_schema_version_park_the_run() -> None:
+    park = parked(deploy("a"), deploy("a", state=OrderWithNote))
+    assert (park.reason_code, kinds(park)) == ("schema_changed", ["schema OrderWithNote"])
+
+
+def test_new_schema_version_parks_the_run() -> None:
+    park = parked(deploy("a"), deploy("a", state=OrderRead))
+    assert (park.reason_code, kinds(park)) == ("schema_changed", ["schema_version OrderRead"])
+
+
+def test_unknown_workflow_parks_the_run() -> None:
+    park = parked(deploy("a"), None)
+    assert park.reason_code == "workflow_unknown"
+    assert "'order'" in park.reason
+
+
+@pytest.mark.parametrize(("present", "known"), [(None, (2, 3)), (deploy("a", version=2), (3,))])
+def test_unknown_version_parks_the_run_and_says_which_there_are(
+    present: WorkflowDefinition | None, known: tuple[int, ...]
+) -> None:
+    park = parked(deploy("a"), present, known_versions=known)
+    assert park.reason_code == "version_unknown"
+    assert "has 2, 3" in park.reason
+
+
+def test_run_at_a_step_that_is_not_in_the_plan_is_parked() -> None:
+    park = parked(deploy("a"), deploy("a"), at_step="b")
+    assert (park.reason_code, kinds(park)) == ("step_unknown", ["position b"])
+
+
+def test_unreadable_recorded_plan_parks_the_run() -> None:
+    present = deploy("a")
+    recorded = RecordedPlan(
+        workflow="order",
+        version=1,
+        schema_version=1,
+        schema_hash=present.schema_hash,
+        plan_hash="0" * 64,
+        plan=present.plan,
+    )
+    answer = compare(recorded, present)
+    assert isinstance(answer, Park)
+    assert kinds(answer) == ["plan order"]
+
+
+def test_differences_are_plain_json() -> None:
+    park = parked(deploy("a"), deploy("b"))
+    assert [each.as_json() for each in park.differences] == [
+        {"kind": "step_removed", "subject": "a", "recorded": "a", "present": ""},
+        {"kind": "step_added", "subject": "b", "recorded": "", "present": "b"},
+    ]
