@@ -38,8 +38,8 @@ bench: migrated ## our benchmarks and the peers' in one run, as a table and JSON
 services: setup ## start or reuse the embedded servers and print their addresses
 	@$(PYTHON_BIN) -m durableops.embedded start
 
-stop: setup ## stop the embedded servers; their data stays
-	@$(PYTHON_BIN) -m durableops.embedded stop
+stop: ## stop the embedded servers; their data stays
+	@if [ -x $(PYTHON_BIN) ]; then exec $(PYTHON_BIN) -m durableops.embedded stop; else echo "stopped: nothing was running"; fi
 
 servers: setup
 	@$(PYTHON_BIN) -m durableops.embedded start >/dev/null

@@ -11,10 +11,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 
 PREFIX = "DURABLEOPS_"
 YES = frozenset({"1", "true", "yes", "on"})
 NO = frozenset({"0", "false", "no", "off"})
+
+# Read by the settings, not here.
+OTHER_VARIABLES = frozenset({"DURABLEOPS_ENV", "DURABLEOPS_APPS", "DURABLEOPS_LOG_LEVEL", "DURABLEOPS_DATABASE_ROLE"})
 
 
 class ConfError(ValueError):
@@ -45,6 +49,7 @@ def read_conf(environ: Mapping[str, str]) -> Conf:
 
     Raises ConfError that names the variable, what it holds and what it wants.
     """
+    _refuse_misspelt(environ)
     given: dict[str, object] = {}
     for knob in fields(Conf):
         variable = PREFIX + knob.name.upper()
@@ -52,6 +57,16 @@ def read_conf(environ: Mapping[str, str]) -> Conf:
         if text:
             given[knob.name] = _typed(text, kind=type(knob.default), variable=variable)
     return Conf(**given)  # type: ignore[arg-type]  # each value was made with its own field's type
+
+
+def _refuse_misspelt(environ: Mapping[str, str]) -> None:
+    """Refuse a variable that almost is a knob: a knob that silently does not turn is found in the worst hour."""
+    knobs = [PREFIX + knob.name.upper() for knob in fields(Conf)]
+    for variable in environ:
+        if not variable.startswith(PREFIX) or variable in knobs or variable in OTHER_VARIABLES:
+            continue
+        if near := get_close_matches(variable, knobs, n=1, cutoff=0.9):
+            raise ConfError(f"{variable} is not a knob; {near[0]} is.")
 
 
 def _typed(text: str, *, kind: type, variable: str) -> object:

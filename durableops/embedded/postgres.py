@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -11,7 +12,7 @@ from urllib.parse import quote
 from durableops.embedded.errors import EmbeddedError
 from durableops.embedded.identity import Identity
 from durableops.embedded.places import Places, private_folder, shared_folder, short_folder
-from durableops.embedded.processes import ask, run
+from durableops.embedded.processes import ask, last_words, run
 
 # fsync, full_page_writes and synchronous_commit keep their defaults: what is committed here survives a power cut.
 SETTINGS = """\
@@ -29,6 +30,8 @@ log_min_messages = warning
 idle_in_transaction_session_timeout = 10min
 """
 BUILTIN_LOCALE_SINCE = 17
+# What a new server says when the one before was killed a moment ago.
+STILL_HELD = ("already exists", "still in use", "Is another postmaster")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,7 @@ class Postgres:
         private_folder(self.sockets, owner=self.identity.owner)
         self._make_cluster()
         self._write_settings()
-        self._pg_ctl("start", "--wait", "--timeout=60", doing="starting PostgreSQL")
+        self._start_once_the_former_is_gone()
 
     def stop(self) -> None:
         """Stop it after a checkpoint; connections are cut."""
@@ -132,11 +135,31 @@ class Postgres:
         ).stdout  # "postgres (PostgreSQL) 18.6", with a distribution's remarks behind it
         return int(said.split(")", 1)[1].split(".", 1)[0])
 
+    def _start_once_the_former_is_gone(self, *, seconds: float = 15.0) -> None:
+        """Start, and again while a killed server's processes still hold its lock file or its memory."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                self._pg_ctl("start", "--wait", "--timeout=60", doing="starting PostgreSQL")
+            except EmbeddedError:
+                if time.monotonic() > end or not self._is_still_held():
+                    raise
+                time.sleep(0.1)
+            else:
+                return
+
+    def _is_still_held(self) -> bool:
+        return any(complaint in last_words(self._server_log, lines=3) for complaint in STILL_HELD)
+
+    @property
+    def _server_log(self) -> Path:
+        return self.data / "server.log"
+
     def _pg_ctl(self, *arguments: str, doing: str) -> None:
         command: list[str | Path] = [self._program("pg_ctl"), *arguments, "--pgdata", self.data, "--silent"]
         if arguments[0] == "start":
-            command += ["--log", self.data / "server.log"]
-        run(command, identity=self.identity, log=self.log, doing=doing)
+            command += ["--log", self._server_log]
+        run(command, identity=self.identity, log=self.log, doing=doing, words=self._server_log)
 
     def _program(self, name: str) -> Path:
         return self._programs_within_reach() / name

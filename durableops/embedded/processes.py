@@ -11,8 +11,8 @@ from durableops.embedded.errors import EmbeddedError
 from durableops.embedded.identity import Identity
 
 
-def run(command: Sequence[str | Path], *, identity: Identity, log: Path, doing: str) -> None:
-    """Run a command to its end, its words in `log`; EmbeddedError with the last of them if it fails.
+def run(command: Sequence[str | Path], *, identity: Identity, log: Path, doing: str, words: Path | None = None) -> None:
+    """Run a command to its end, its words in `log`; EmbeddedError with the last of them (or of `words`) if it fails.
 
     A server it leaves behind must inherit neither our pipes (a reader would wait for ever) nor our session.
     """
@@ -28,13 +28,14 @@ def run(command: Sequence[str | Path], *, identity: Identity, log: Path, doing: 
             check=False,
         )
     if done.returncode != 0:
-        raise EmbeddedError(f"{doing} failed: {last_words(log)} (all of it: {log})")
+        told = words if words and words.exists() else log
+        raise EmbeddedError(f"{doing} failed: {last_words(told)} (all of it: {told})")
 
 
-def last_words(log: Path) -> str:
-    """Return the last line of a log that says something."""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+def last_words(log: Path, *, lines: int = 1) -> str:
+    """Return the last lines of a log that say something."""
+    said = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return " ".join(said[-lines:]) or "it said nothing"
 
 
 def ask(path: Path, question: bytes, *, seconds: float = 2.0) -> bytes | None:
