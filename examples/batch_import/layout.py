@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from durableops.errors import InputRefused
 from examples.batch_import.reader import Reject, Row
 
-ID_NAMES = ("id", "key", "uuid", "guid", "code", "iata", "number", "no", "ref", "reference", "sku", "ticket", "ident")
+ID_NAMES = ("id", "uuid", "guid", "ident", "identifier", "reference")
+ID_NAMES_IF_UNIQUE = ("key", "code", "iata", "number", "no", "ref", "sku", "ticket")
 TITLE_NAMES = ("title", "name", "subject", "summary", "label", "description", "headline")
 ID_SUFFIX = re.compile(r"(^|[ _-])(id|key|code|number|no|ref)$|[a-z]Id$")
 LOOKS_LIKE_DATA = re.compile(
@@ -20,6 +21,8 @@ LOOKS_LIKE_DATA = re.compile(
 """Cells that no header has: decimals, dates, addresses, and whole numbers unless they could be years."""
 WHOLE_ROW = "*"
 """Asked for as the id column: the whole content of a row identifies it."""
+ID_AS_TITLE = "*"
+"""Asked for as the title column: the id stands in."""
 MAX_ID_BYTES = 200
 MAX_TITLE_CHARACTERS = 500
 ENOUGH_UNIQUE = 0.95
@@ -33,7 +36,8 @@ class Layout:
     columns: tuple[str, ...]
     id_column: int | None
     """None: no column identifies a row, so its whole content does."""
-    title_column: int
+    title_column: int | None
+    """None: no column is a title, so the id stands in."""
     required: tuple[int, ...] = ()
     """Columns that must not be missing."""
     missing: frozenset[str] = frozenset({""})
@@ -48,8 +52,6 @@ class Item:
     reference: str
     title: str
     details: dict[str, str]
-    digest: str
-    """Hash of the content: two rows with one reference and one digest are the same row twice."""
 
 
 def check_header(columns: Sequence[str]) -> None:
@@ -85,21 +87,18 @@ def choose_id(columns: Sequence[str], sample: Iterable[Row], *, wanted: str) -> 
         if plain.count(name) == 1:
             return plain.index(name)
     rows = list(sample)
-    for position, name in enumerate(columns):
-        if ID_SUFFIX.search(name.strip()) and _mostly_unique(rows, position):
-            return position
-    return None
+    likely = [position for position, name in enumerate(plain) if name in ID_NAMES_IF_UNIQUE]
+    likely += [position for position, name in enumerate(columns) if ID_SUFFIX.search(name.strip())]
+    return next((position for position in likely if _mostly_unique(rows, position)), None)
 
 
-def choose_title(columns: Sequence[str], *, id_column: int | None, wanted: str) -> int:
-    """The title column: the one asked for, else by its usual names, else the first that is not the id."""
-    if wanted:
-        return position_of(columns, wanted)
-    plain = [name.strip().lower() for name in columns]
-    for name in TITLE_NAMES:
-        if name in plain:
-            return plain.index(name)
-    return next((position for position in range(len(columns)) if position != id_column), 0)
+def choose_title(columns: Sequence[str], *, id_column: int | None, wanted: str) -> int | None:
+    """The title column: the one asked for, else by its usual names; None if there is neither."""
+    if wanted in ("", ID_AS_TITLE):
+        plain = [name.strip().lower() for name in columns]
+        found = (plain.index(name) for name in TITLE_NAMES if name in plain and plain.index(name) != id_column)
+        return None if wanted else next(found, None)
+    return position_of(columns, wanted)
 
 
 def position_of(columns: Sequence[str], name: str) -> int:
@@ -117,15 +116,14 @@ def _mostly_unique(rows: Sequence[Row], position: int) -> bool:
 
 
 def item_of(row: Row, layout: Layout) -> Item | Reject:
-    """Check one row."""
+    """Check one row, and say which ticket it asks for."""
     fields = row.fields
     if len(fields) != len(layout.columns):
         return Reject(row.line, f"{len(fields)} fields; wanted {len(layout.columns)}")
     if any("\x00" in field for field in fields):
         return Reject(row.line, "a NUL character")
-    digest = digest_of(fields)
-    reference = fields[layout.id_column].strip() if layout.id_column is not None else f"row-{digest[:32]}"
-    title = " ".join(fields[layout.title_column].split())
+    reference = f"row-{digest_of(fields)[:32]}" if layout.id_column is None else fields[layout.id_column].strip()
+    title = reference if layout.title_column is None else " ".join(fields[layout.title_column].split())
     problem = (
         _problem_of_reference(reference) or _problem_of_title(title, layout) or _problem_of_required(fields, layout)
     )
@@ -136,7 +134,7 @@ def item_of(row: Row, layout: Layout) -> Item | Reject:
         for position, (name, value) in enumerate(zip(layout.columns, fields, strict=True))
         if position not in (layout.id_column, layout.title_column)
     }
-    return Item(line=row.line, reference=reference, title=title, details=details, digest=digest)
+    return Item(line=row.line, reference=reference, title=title, details=details)
 
 
 def digest_of(fields: Sequence[str]) -> str:
@@ -153,7 +151,7 @@ def _problem_of_reference(reference: str) -> str:
 
 
 def _problem_of_title(title: str, layout: Layout) -> str:
-    if title in layout.missing:
+    if layout.title_column is not None and title in layout.missing:
         return f"no {layout.columns[layout.title_column]}"
     return f"the title is longer than {MAX_TITLE_CHARACTERS} characters" if len(title) > MAX_TITLE_CHARACTERS else ""
 

@@ -1,10 +1,9 @@
 """One page of rows becomes tickets and rejects; what is remembered about a page is decided in workflows.py.
 
-Duplicate ids are found without remembering ids. Within a page a dictionary as large as the page tells. Across pages the
-effect's slot tells: it is made of the run and the id, and the request names the row's line, so a second row with the
-same id asks the same slot for another request. The engine refuses that, unsent, and names the recorded result, whose
-digest says whether the rows were equal. The same row, entered again after a crash, asks for the very same request and
-gets the recorded result.
+Duplicate ids are found without remembering ids. Within a page, a dictionary as large as the page tells. Across pages,
+the effect's slot tells, which is made of the run and the id: the second row finds it taken by an earlier page, and
+whether it asked for the same ticket says whether the rows were equal. A row of this very page, entered again after a
+crash, finds its own record instead and is answered from it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from durableops import Call, CallsFailed, EffectConflict, Refused, Retry, Run, tool
+from durableops import Call, DuplicateName, EffectConflict, Refused, Retry, Run, tool
 from examples.batch_import.layout import Item, Layout, item_of
 from examples.batch_import.reader import Reject, Row
 from examples.desk import post_ticket
@@ -27,10 +26,9 @@ from examples.desk import post_ticket
     key_window=timedelta(hours=24),
     resource_id="id",
 )
-def create_ticket(call: Call, *, title: str, details: dict[str, str], line: int, digest: str) -> dict[str, Any]:
+def create_ticket(call: Call, *, title: str, details: dict[str, str]) -> dict[str, Any]:
     """Open a ticket for one row."""
-    ticket = post_ticket(call, title=title, details={**details, "source line": line})
-    return {"id": ticket["id"], "line": line, "digest": digest}
+    return {"id": post_ticket(call, title=title, details=details)["id"]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +37,25 @@ class PageOutcome:
 
     imported: int
     duplicates: int
+    """Rejects that say no more than an earlier row did."""
     rejects: list[Reject]
-    """In the order of the source; duplicates among them."""
+    """In the order of the source."""
 
 
 def import_page(run: Run, layout: Layout, rows: Sequence[Row | Reject]) -> PageOutcome:
-    """Import the rows of a page. Raises CallsFailed if the desk could not be asked about some of them."""
+    """Import the rows of a page. Raises what a call raised that got no answer, so that the step is tried again."""
+    items, rejects, duplicates = sift(layout, rows)
+    requests = [{"resource": item.reference, "title": item.title, "details": item.details} for item in items]
+    for item, result in zip(items, run.call_many(create_ticket, requests, on_error="return"), strict=True):
+        if isinstance(result, Exception):
+            rejects.append(Reject(item.line, reason_of(result), item.reference))
+            duplicates += isinstance(result, DuplicateName)
+    rejects.sort(key=lambda reject: reject.line)
+    return PageOutcome(imported=len(rows) - len(rejects), duplicates=duplicates, rejects=rejects)
+
+
+def sift(layout: Layout, rows: Sequence[Row | Reject]) -> tuple[list[Item], list[Reject], int]:
+    """The items worth asking for, the rows that are not, and how many of those only repeat a row of this page."""
     firsts: dict[str, Item] = {}
     rejects: list[Reject] = []
     duplicates = 0
@@ -53,55 +64,19 @@ def import_page(run: Run, layout: Layout, rows: Sequence[Row | Reject]) -> PageO
         if isinstance(item, Reject):
             rejects.append(item)
         elif (first := firsts.setdefault(item.reference, item)) is not item:
-            duplicates += first.digest == item.digest
-            rejects.append(_reject_of_second(item, line=first.line, digest=first.digest))
-    items = list(firsts.values())
-    for item, error in failures_of(run, items):
-        recorded = recorded_row(error)
-        duplicates += bool(recorded) and recorded.get("digest") == item.digest
-        rejects.append(_reject_of_failure(item, error, recorded))
-    rejects.sort(key=lambda reject: reject.line)
-    return PageOutcome(imported=len(rows) - len(rejects), duplicates=duplicates, rejects=rejects)
+            equal = (first.title, first.details) == (item.title, item.details)
+            duplicates += equal
+            reason = f"duplicate of line {first.line}" if equal else f"line {first.line} has this id with other content"
+            rejects.append(Reject(item.line, reason, item.reference))
+    return list(firsts.values()), rejects, duplicates
 
 
-def failures_of(run: Run, items: Sequence[Item]) -> list[tuple[Item, Exception]]:
-    """Ask for a ticket for every item; return those that definitely get none, and why."""
-    try:
-        run.call_many(create_ticket, [_request_for(item) for item in items])
-    except CallsFailed as failed:
-        failures: dict[int, Exception] = failed.context["failures"]
-        if not all(isinstance(error, EffectConflict | Refused) for error in failures.values()):
-            raise
-        return [(items[index], error) for index, error in sorted(failures.items())]
-    return []
-
-
-def _request_for(item: Item) -> dict[str, Any]:
-    return {
-        "resource": item.reference,
-        "title": item.title,
-        "details": item.details,
-        "line": item.line,
-        "digest": item.digest,
-    }
-
-
-def recorded_row(error: Exception) -> dict[str, Any]:
-    """The recorded result that a conflicting request ran into; empty if there is none."""
-    result = error.context.get("recorded") if isinstance(error, EffectConflict) else None
-    return result if isinstance(result, dict) else {}
-
-
-def _reject_of_second(item: Item, *, line: int, digest: str) -> Reject:
-    if digest == item.digest:
-        return Reject(item.line, f"duplicate of line {line}", item.reference)
-    return Reject(item.line, f"conflict: line {line} has the same id and other content", item.reference)
-
-
-def _reject_of_failure(item: Item, error: Exception, recorded: dict[str, Any]) -> Reject:
-    if recorded:
-        return _reject_of_second(item, line=recorded["line"], digest=recorded["digest"])
+def reason_of(error: Exception) -> str:
+    """Why a row gets no ticket. Raises the error again if it only says that nobody knows yet."""
+    if isinstance(error, DuplicateName):
+        return "duplicate of an earlier row"
     if isinstance(error, EffectConflict):
-        # The first row with this id got no ticket (the desk refused it); this one is not tried in its place.
-        return Reject(item.line, "conflict: an earlier row with the same id was refused", item.reference)
-    return Reject(item.line, str(error), item.reference)
+        return "an earlier row has this id with other content"
+    if isinstance(error, Refused):
+        return f"refused by the desk: {error}"
+    raise error

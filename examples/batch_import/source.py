@@ -77,14 +77,14 @@ def _check_text(head: bytes) -> None:
 
 
 def _delimiter_of(head: bytes) -> str:
-    first = head.lstrip().splitlines()[0].decode(errors="replace")
+    first = head.lstrip(b"\r\n").splitlines()[0].decode(errors="replace")
     return max(DELIMITERS, key=first.count)
 
 
 def _read_header(lines: RecordLines, delimiter: str) -> tuple[tuple[str, ...], Cursor]:
     reader = csv.reader(lines, delimiter=delimiter)
     try:
-        columns = next((row for row in reader if any(row)), [])
+        columns = next((row for row in reader if row and (len(row) > 1 or row[0].strip())), [])
     except (RecordTooLarge, csv.Error) as error:
         raise InputRefused("the first line is too long or not CSV; wanted the names of the columns.") from error
     if lines.undecodable:

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import Field
 
-from durableops import Fatal, Page, Run, State, step, workflow
+from durableops import Fatal, Page, Retry, Run, State, step, workflow
 from durableops.errors import InputRefused
 from examples.batch_import import rejects
-from examples.batch_import.layout import WHOLE_ROW
+from examples.batch_import.layout import ID_AS_TITLE, WHOLE_ROW
 from examples.batch_import.page import create_ticket, import_page
 from examples.batch_import.reader import read_page
 from examples.batch_import.shards import bounds_of, count_rows, shard_at
@@ -33,6 +33,7 @@ class ImportState(State):
     id_column: str = ""
     """Empty: found by its name. `*`: the whole row identifies itself."""
     title_column: str = ""
+    """Empty: found by its name. `*`: the id stands in."""
     required: list[str] = Field(default=[], max_length=100)
     """Columns without which a row is rejected."""
     missing: list[str] = Field(default=[], max_length=100)
@@ -62,7 +63,7 @@ class BatchImport:
         columns, layout = source.layout.columns, source.layout
         # Settled here once: a later version of the guess must not change a run that has begun.
         state.id_column = WHOLE_ROW if layout.id_column is None else columns[layout.id_column]
-        state.title_column = columns[layout.title_column]
+        state.title_column = ID_AS_TITLE if layout.title_column is None else columns[layout.title_column]
         state.sha256 = hash_of(source.path)
         state.rows = count_rows(source)
         run.log("file accepted", rows=state.rows, id_column=state.id_column, title_column=state.title_column)
@@ -76,7 +77,7 @@ class BatchImport:
         state.shards = bounds_of(unchanged(state), rows=state.rows, shards=wanted)
         return {"shards": len(state.shards)}
 
-    @step(timeout=6 * 3600, tools=[create_ticket])
+    @step(timeout=6 * 3600, retry=Retry(max_attempts=20, max_delay=60), tools=[create_ticket])
     def execute(run: Run) -> dict[str, Any]:
         """Page after page: tickets, rejects, numbers, cursor; the last three commit together."""
         state: ImportState = run.state

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 
@@ -36,7 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
         threading.Thread(target=server.shutdown).start()
 
     def stop_at_end_of_input() -> None:
-        sys.stdin.buffer.read()
+        # Not through sys.stdin: a thread inside its lock would abort the interpreter's exit.
+        while os.read(0, 4096):
+            pass
         stop()
 
     signal.signal(signal.SIGTERM, stop)

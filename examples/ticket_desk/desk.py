@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,7 @@ class Desk:
 def _refusal(fault: Fault) -> tuple[Answer | None, str]:
     """The answer instead of the ticket's, and the outcome it goes by in the log."""
     if fault.wanted.kind == "limit":
-        headers = {"Retry-After": f"{fault.wanted.retry_after:g}"}
+        headers = {"Retry-After": str(math.ceil(fault.wanted.retry_after))}
         return problem(429, "too many requests; ask again later", headers), "limited"
     if fault.wanted.kind == "error":
         return problem(500, "the desk failed; nothing is known about this request"), "failed"

@@ -19,6 +19,7 @@ from examples.ticket_desk.desk import Desk, Reply
 from examples.ticket_desk.faults import read_fault
 from examples.ticket_desk.messages import MAX_BODY_BYTES, Answer, BadRequest, json_answer, problem, read_arrival
 
+MAX_DISCARDED_BYTES = 4 * 1024 * 1024
 MAX_PAGE = 10_000
 SLOW_PIECES = 20
 
@@ -86,7 +87,10 @@ class Handler(BaseHTTPRequestHandler):
     def _read_body(self) -> bytes:
         length = self.headers.get("Content-Length", "0")
         if "Transfer-Encoding" in self.headers or not length.isdecimal() or int(length) > MAX_BODY_BYTES:
-            self.close_connection = True  # what follows on this connection cannot be told apart
+            # What follows on this connection cannot be told apart. It is read all the same, up to a point: closing with
+            # bytes unread resets the connection, and the client would not see the answer.
+            self.close_connection = True
+            self.rfile.read(min(int(length) if length.isdecimal() else 0, MAX_DISCARDED_BYTES))
             raise BadRequest(f"wanted a Content-Length of at most {MAX_BODY_BYTES} bytes and no chunks")
         return self.rfile.read(int(length))
 
