@@ -84,7 +84,12 @@ def test_without_any_interpreter_uv_fetches_one_and_else_one_sentence_says_so(bo
 
 def test_environment_is_made_once_and_again_when_the_lock_changes(bootstrap):
     installed = []
-    bootstrap.install = lambda: (installed.append(1), bootstrap.STAMP.write_text(bootstrap.fingerprint()))
+
+    def install() -> None:
+        installed.append(1)
+        bootstrap.STAMP.write_text(bootstrap.fingerprint())
+
+    bootstrap.install = install
     program(bootstrap.VENV / "bin" / "python", "exit 0")
     bootstrap.main()
     bootstrap.main()

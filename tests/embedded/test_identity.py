@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 
@@ -29,7 +30,7 @@ def test_root_without_namespaces_falls_back_to_nobody(monkeypatch: pytest.Monkey
 def test_root_without_any_way_is_told_the_remedy(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(identity, "_namespaces_work", lambda: False)
-    monkeypatch.setattr(identity.pwd, "getpwnam", lambda name: {}[name])
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: {}[name])
     with pytest.raises(EmbeddedError, match="Run as an ordinary user"):
         choose_identity()
 

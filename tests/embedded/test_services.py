@@ -57,7 +57,7 @@ def test_application_role_cannot_create_databases_or_act_as_the_owner(checkout: 
     with psycopg.connect(urls["DATABASE_URL"], autocommit=True) as application:
         for statement in ("CREATE DATABASE x", "SET ROLE durableops_owner", "CREATE TABLE x ()"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                application.execute(statement)  # type: ignore[call-overload]
+                application.execute(statement)
 
 
 def test_killed_servers_are_started_again(checkout: Path):

@@ -31,7 +31,7 @@ def test_application_adds_to_history_and_cannot_rewrite_it(app_role_url: str, ta
 )
 def test_database_refuses_the_application(app_role_url: str, table: str, statement: str):
     with psycopg.connect(app_role_url) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
-        connection.execute(statement.format(table))  # type: ignore[arg-type]
+        connection.execute(statement.format(table))
 
 
 def test_application_has_the_four_rights_on_every_other_table(app_role_url: str):
