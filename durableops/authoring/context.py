@@ -26,6 +26,12 @@ OnTimeout = Literal["raise", "continue", "cancel", "fail"]
 OnFailure = Literal["raise", "continue"]
 """When child runs fail: raise ChildrenFailed in the step, or return their outcomes."""
 
+OnError = Literal["raise", "return"]
+"""When some of many calls have no result: raise CallsFailed, or return the errors in their places."""
+
+OnRefusal = Literal["cancel", "return"]
+"""When a person says no: end the run as cancelled, or return the answer to the step."""
+
 Level = Literal["debug", "info", "warning", "error"]
 Cursor = int | str | Sequence[int | str]
 """Where a page begins: a byte position, a key, or the columns of a keyset. Never an offset."""
@@ -40,6 +46,42 @@ class Page:
 
     next_cursor: Cursor | None
     """Where the next page begins; None if this is the last."""
+
+
+class Answer(Protocol):
+    """What a person decided."""
+
+    @property
+    def approved(self) -> bool:
+        """Whether they said yes."""
+
+    @property
+    def by(self) -> str:
+        """Who decided."""
+
+    @property
+    def comment(self) -> str:
+        """What they added."""
+
+
+class ChildOutcome(Protocol):
+    """How one child run ended."""
+
+    @property
+    def run_id(self) -> str:
+        """Identifier of the child run."""
+
+    @property
+    def state(self) -> str:
+        """The terminal state it ended in."""
+
+    @property
+    def result(self) -> Any:
+        """What its last step returned."""
+
+    @property
+    def error(self) -> str:
+        """Why it did not succeed; empty if it did."""
 
 
 class _Facts(Protocol):
@@ -109,11 +151,13 @@ class Run(_Facts, Protocol):
         /,
         *,
         concurrency: int = 8,
+        on_error: OnError = "raise",
     ) -> list[Any]:
         """Call a tool for each item (its `resource`, `key` and request) and return all results.
 
         All intents are committed before the first is sent, results come in the items' order.
-        Raises CallsFailed once every call has an outcome.
+        Once every call has an outcome, raises CallsFailed if some have no result; with
+        `on_error="return"` an error stands in the list instead.
         """
 
     def pages(
@@ -144,9 +188,6 @@ class Run(_Facts, Protocol):
         `look_back` also accepts one that arrived up to so long before the wait began.
         """
 
-    def wait_for_file(self, name: str, /, *, timeout: timedelta | None = None, on_timeout: OnTimeout = "raise") -> Any:
-        """Wait until somebody hands in the file and return its reference."""
-
     def poll(
         self,
         tool: ToolDefinition,
@@ -155,6 +196,7 @@ class Run(_Facts, Protocol):
         every: timedelta,
         until: Callable[[Any], bool],
         timeout: timedelta | None = None,
+        on_timeout: OnTimeout = "raise",
         resource: str = "",
         key: str = "",
         **request: Any,
@@ -180,18 +222,23 @@ class Run(_Facts, Protocol):
         facts: Mapping[str, Any] | None = None,
         timeout: timedelta | None = None,
         on_timeout: OnTimeout = "raise",
-    ) -> Any:
-        """Ask a person and return what they decided."""
+        on_refusal: OnRefusal = "cancel",
+    ) -> Answer | None:
+        """Ask a person, showing `question` and `facts`, and return what they decided.
+
+        A refusal ends the run as cancelled, unless `on_refusal="return"`. None is returned only
+        after a timeout with `on_timeout="continue"`.
+        """
 
     def children(
         self,
-        workflow: WorkflowDefinition,
+        workflow: WorkflowDefinition | type | str,
         inputs: Iterable[Mapping[str, Any]],
         /,
         *,
         key: str = "",
         on_failure: OnFailure = "raise",
-    ) -> Any:
+    ) -> Sequence[ChildOutcome]:
         """Start one run per input, wait for all, and return their outcomes in that order."""
 
     def artifact(
@@ -225,6 +272,7 @@ class AsyncRun(_Facts, Protocol):
         /,
         *,
         concurrency: int = 8,
+        on_error: OnError = "raise",
     ) -> list[Any]:
         """See Run.call_many."""
 
@@ -253,11 +301,6 @@ class AsyncRun(_Facts, Protocol):
     ) -> Any:
         """See Run.wait_for."""
 
-    async def wait_for_file(
-        self, name: str, /, *, timeout: timedelta | None = None, on_timeout: OnTimeout = "raise"
-    ) -> Any:
-        """See Run.wait_for_file."""
-
     async def poll(
         self,
         tool: ToolDefinition,
@@ -266,6 +309,7 @@ class AsyncRun(_Facts, Protocol):
         every: timedelta,
         until: Callable[[Any], bool],
         timeout: timedelta | None = None,
+        on_timeout: OnTimeout = "raise",
         resource: str = "",
         key: str = "",
         **request: Any,
@@ -288,18 +332,19 @@ class AsyncRun(_Facts, Protocol):
         facts: Mapping[str, Any] | None = None,
         timeout: timedelta | None = None,
         on_timeout: OnTimeout = "raise",
-    ) -> Any:
+        on_refusal: OnRefusal = "cancel",
+    ) -> Answer | None:
         """See Run.approval."""
 
     async def children(
         self,
-        workflow: WorkflowDefinition,
+        workflow: WorkflowDefinition | type | str,
         inputs: Iterable[Mapping[str, Any]],
         /,
         *,
         key: str = "",
         on_failure: OnFailure = "raise",
-    ) -> Any:
+    ) -> Sequence[ChildOutcome]:
         """See Run.children."""
 
     async def artifact(
@@ -352,11 +397,13 @@ class Call(Protocol):
         """When this attempt must be over."""
 
     def check(self) -> None:
-        """Leave if the run was cancelled or this attempt's time is over; for long tools."""
+        """Raise NotSent if the run was stopped or this attempt's time is over; for long tools, before sending."""
 
     def request(self, method: str, url: str, **options: Any) -> httpx.Response:
         """One httpx request, with the key as `Idempotency-Key` and this call's timeout.
 
-        Just before the bytes go out it looks once more whether they still may; if not,
-        nothing is sent and NotSent is raised. `options` are those of httpx.request.
+        Just before the bytes go out it looks once more whether they still may; if not, or if
+        no connection can be made, raises NotSent. Status 429 and 503 raise RetryLater, other 4xx
+        raise Refused. Whatever else goes wrong is raised as httpx raises it, and leaves the
+        outcome unknown. `options` are those of httpx.request.
         """

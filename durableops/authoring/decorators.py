@@ -38,6 +38,7 @@ from durableops.authoring.source import (
     source_of_function,
 )
 from durableops.authoring.state import State
+from durableops.errors import DefinitionError
 
 type _Function = Callable[..., Any]
 type _Migration = Callable[[dict[str, Any]], dict[str, Any]]
@@ -174,7 +175,7 @@ def workflow(
     return declare
 
 
-def migration(workflow: WorkflowDefinition, *, from_version: int) -> Callable[[_Migration], MigrationDefinition]:
+def migration(workflow: WorkflowDefinition | type, *, from_version: int) -> Callable[[_Migration], MigrationDefinition]:
     """Declare how runs of `from_version` go on in this version: old state in, new state out.
 
     The function must be pure: it may be run many times, and its result is shown to a person
@@ -184,11 +185,9 @@ def migration(workflow: WorkflowDefinition, *, from_version: int) -> Callable[[_
     def declare(function: _Migration) -> MigrationDefinition:
         source = source_of_function(function)
         what = f"migration {_name_of(function)!r}"
-        require(
-            isinstance(workflow, WorkflowDefinition),
-            source,
-            f"{what} is for {workflow!r}; give the class decorated with @workflow.",
-        )
+        # A type checker believes that a decorated class is still a class; hence the wide type.
+        if not isinstance(workflow, WorkflowDefinition):
+            raise DefinitionError(f"{source}: {what} is for {workflow!r}; give the class decorated with @workflow.")
         check_version(from_version, what=f"{what} (from_version)", at=source)
         require(
             from_version < workflow.version,

@@ -40,10 +40,10 @@ class Retry:
     """Attempts in all, the first included; 1 means never again."""
 
     first_delay: float = 1.0
-    """Seconds before the second attempt; 0 tries again at once."""
+    """Seconds before the second attempt, at least a millisecond; 0 tries again at once."""
 
     factor: float = 2.0
-    """How much longer each pause is than the one before; at least 1."""
+    """How much longer each pause is than the one before, 1 to 100."""
 
     max_delay: float = 60.0
     """Seconds; the pause before jitter never exceeds this."""
@@ -70,17 +70,14 @@ class Retry:
         if type(self.max_attempts) is not int or self.max_attempts < 1:
             raise refuse(f"Retry has max_attempts={self.max_attempts!r}; give a whole number from 1.")
         for name, low, high in (
-            ("first_delay", 0.0, MAX_DELAY_SECONDS),
-            ("factor", 1.0, math.inf),
+            ("first_delay", 0.001 if self.first_delay else 0.0, MAX_DELAY_SECONDS),
+            ("factor", 1.0, 100.0),
             ("max_delay", 0.0, MAX_DELAY_SECONDS),
             ("jitter", 0.0, 1.0),
         ):
             value = getattr(self, name)
             if not is_number(value) or not low <= value <= high:
-                raise refuse(
-                    f"Retry has {name}={value!r}; give a finite number from {low:g}"
-                    + (f" to {high:g}." if math.isfinite(high) else ".")
-                )
+                raise refuse(f"Retry has {name}={value!r}; give a finite number from {low:g} to {high:g}.")
 
     def delay(self, attempt: int, rng: random.Random) -> float:
         """Seconds to pause after failed attempt number `attempt` (from 1)."""
@@ -90,14 +87,15 @@ class Retry:
         # Jitter comes after the cap: capping it too would gather half of a crowd at max_delay.
         return pause * (1 + rng.uniform(-self.jitter, self.jitter))
 
-    def _capped(self, doublings: int) -> float:
+    def _capped(self, turns: int) -> float:
         if self.first_delay == 0 or self.factor == 1:
             return float(self.first_delay)
-        # Compared as logarithms: 2.0 ** 1999 is an OverflowError before min() could help.
+        # Compared as logarithms: 2.0 ** 1999 is an OverflowError before min() could help. The
+        # bounds on the options keep the power below finite when it is taken.
         room = math.log(self.max_delay / self.first_delay) / math.log(self.factor)
-        if doublings >= room:
+        if turns >= room:
             return float(self.max_delay)
-        return float(min(self.max_delay, self.first_delay * self.factor**doublings))
+        return float(min(self.max_delay, self.first_delay * self.factor**turns))
 
     def gives_up_on(self, error: BaseException) -> bool:
         """True if this error ends the attempts, however many are left."""

@@ -60,9 +60,12 @@ class Author:
     def mistake(self, body: str) -> str:
         """The message with which importing a module, or start-up after it, is refused."""
         with pytest.raises(DefinitionError) as caught:
-            self.write(body)
-            registry.check()
+            self._start(body)
         return caught.value.detail
+
+    def _start(self, body: str) -> None:
+        self.write(body)
+        registry.check()
 
 
 @pytest.fixture
@@ -72,5 +75,3 @@ def author(tmp_path: Path) -> Iterator[Author]:
     yield writer
     for name in writer.names:
         sys.modules.pop(name, None)
-
-
