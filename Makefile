@@ -39,7 +39,7 @@ services: setup ## start or reuse the embedded servers and print their addresses
 	@$(PYTHON_BIN) -m durableops.embedded start
 
 stop: ## stop the embedded servers; their data stays
-	@if [ -x $(PYTHON_BIN) ]; then exec $(PYTHON_BIN) -m durableops.embedded stop; else echo "stopped: nothing was running"; fi
+	@if [ -f .venv/durableops-stamp ]; then exec $(PYTHON_BIN) -m durableops.embedded stop; else echo "stopped: nothing was running"; fi
 
 servers: setup
 	@$(PYTHON_BIN) -m durableops.embedded start >/dev/null

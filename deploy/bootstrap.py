@@ -31,8 +31,10 @@ MANAGED = (
     ("~/.local/share/uv/python", "cpython-3.*/bin/python3"),
 )
 STAMP = VENV / "durableops-stamp"
-QUESTION = "import sys, ensurepip, venv; print('%d.%d.%d' % sys.version_info[:3])"
-QUESTION_WITH_UV = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+# `uv` needs nothing of an interpreter; without it, an interpreter must be able to make an environment with pip.
+QUESTION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+QUESTION_WITH_VENV = "import ensurepip, venv; " + QUESTION
+QUESTION_WITH_PIP = "import pip; " + QUESTION
 
 
 class Missing(Exception):
@@ -71,19 +73,37 @@ def fingerprint() -> str:
 
 
 def install() -> None:
-    """Create the environment if there is no good one, and install exactly what the lock file says."""
+    """Install exactly what the lock file says: with `uv` where it works, else with pip."""
     uv = shutil.which("uv")
-    ours = tried(str(VENV / "bin" / "python"), with_uv=True)
+    if not (uv and installed_with_uv(uv)):
+        install_with_pip()
+    STAMP.write_text(fingerprint())
+
+
+def installed_with_uv(uv: str) -> bool:
+    """Try `uv`. It has network settings of its own, so that it may fail where pip does not."""
+    os.environ.setdefault("UV_SYSTEM_CERTS", "1")
+    ours = tried(python_of_venv())
     if ours is None or not fits(ours):
         create(best_interpreter(uv), uv)
-    say("installing what requirements.lock names")
-    python = str(VENV / "bin" / "python")
-    if uv:
-        command = [uv, "pip", "install", "--quiet", "--python", python]
-    else:
-        command = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
+    say("installing what requirements.lock names, with uv")
+    command = [uv, "pip", "install", "--quiet", "--python", python_of_venv(), "--require-hashes", "-r", str(LOCK_FILE)]
+    return subprocess.run(command, stdout=sys.stderr, check=False).returncode == 0
+
+
+def install_with_pip() -> None:
+    """Install with the environment's own pip; an environment made by `uv` has none, and is made anew."""
+    ours = tried(python_of_venv(), question=QUESTION_WITH_PIP)
+    if ours is None or not fits(ours):
+        create(best_interpreter(None), None)
+    say("installing what requirements.lock names, with pip")
+    command = [python_of_venv(), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
     run([*command, "--require-hashes", "-r", str(LOCK_FILE)], doing="installing the packages", remedy=NETWORK)
-    STAMP.write_text(fingerprint())
+
+
+def python_of_venv() -> str:
+    """Return the environment's interpreter, whether it is there or not."""
+    return str(VENV / "bin" / "python")
 
 
 NETWORK = "Check that this machine reaches a package index (the lines above say what failed), then run it again."
@@ -101,7 +121,8 @@ def create(interpreter: Optional[Interpreter], uv: Optional[str]) -> None:
 
 def best_interpreter(uv: Optional[str]) -> Optional[Interpreter]:
     """Return the newest interpreter that fits, or None if `uv` has to fetch one."""
-    found = [one for one in (tried(path, with_uv=bool(uv)) for path in candidates()) if one and fits(one)]
+    question = QUESTION if uv else QUESTION_WITH_VENV
+    found = [one for one in (tried(path, question) for path in candidates()) if one and fits(one)]
     if found:
         return max(found, key=lambda one: one.version)
     if uv:
@@ -124,13 +145,13 @@ def candidates() -> Iterator[str]:
         yield from (str(path) for path in Path(folder).expanduser().glob(pattern))
 
 
-def tried(path: str, with_uv: bool) -> Optional[Interpreter]:
+def tried(path: str, question: str = QUESTION) -> Optional[Interpreter]:
     """Run a candidate and see what it is: a version manager's shim may exist and fail."""
     if not path or not os.access(path, os.X_OK):
         return None
     try:
         said = subprocess.run(
-            [path, "-c", QUESTION_WITH_UV if with_uv else QUESTION],
+            [path, "-c", question],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=20,

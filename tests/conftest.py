@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection
 
 from durableops.conf import get_conf
+from tests import browser
 
 
 def on_database(url: str, name: str) -> str:
@@ -79,3 +80,13 @@ def process_environment(request: pytest.FixtureRequest, database_url: str, redis
     if settings.DATABASE_APPLICATION_ROLE:
         environment.update(DATABASE_URL=request.getfixturevalue("app_role_url"), DATABASE_OWNER_URL=database_url)
     return environment
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The browser for browser tests. None at all is a skip that says so on a desk, and a failure in CI."""
+    if found := browser.find():
+        return found
+    if os.environ.get("CI"):
+        pytest.fail(f"no Chromium, and CI does not run without the browser tests. {browser.REMEDY}")
+    pytest.skip(f"NO BROWSER. {browser.REMEDY}")

@@ -22,7 +22,9 @@ SHOW = "from django.conf import settings as s; print(s.DEBUG, s.ALLOWED_HOSTS, s
 
 
 def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {"PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "durableops.settings", **environment}
+    ours = {*FIT, "DEBUG", "CSRF_TRUSTED_ORIGINS"}
+    rest = {name: text for name, text in os.environ.items() if name not in ours and not name.startswith("DURABLEOPS_")}
+    clean = {**rest, "DJANGO_SETTINGS_MODULE": "durableops.settings", **environment}
     return subprocess.run(
         [sys.executable, *arguments], cwd=CHECKOUT, env=clean, capture_output=True, text=True, check=False, timeout=60
     )
