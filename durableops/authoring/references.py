@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-_LOAD_NAME = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"})
+_LOAD_NAME = frozenset(
+    {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS"}
+)
 _LOAD_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _NOTHING = object()
 
@@ -26,6 +28,8 @@ def surroundings(function: FunctionType) -> dict[str, Any]:
             names[name] = cell.cell_contents
         except ValueError:  # the enclosing function has not assigned it yet
             names.pop(name, None)
+    for name in function.__code__.co_cellvars:  # its own, read by functions nested in it
+        names.pop(name, None)
     return names
 
 

@@ -56,7 +56,11 @@ def _describe_model(model: type[State], above: tuple[type[State], ...]) -> Any:
 
 def _check_model(model: type[State]) -> None:
     problem = ""
-    if model.__private_attributes__:
+    if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
+        problem = "refers to a type that is not defined where the class stands; define it above, at module level"
+    elif "schema_version" in model.model_fields:
+        problem = "annotates schema_version, which makes it a field; write it without a type"
+    elif model.__private_attributes__:
         names = ", ".join(sorted(model.__private_attributes__))
         problem = f"has private attributes ({names}), which would be lost on resume"
     elif model.model_config.get("extra") != "forbid":
@@ -114,6 +118,8 @@ def _describe_class(annotation: Any, above: tuple[type[State], ...]) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, State):
         return _describe_model(annotation, above)
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        if not all(isinstance(member.value, str | int) for member in annotation):
+            raise _Unfit(f"is the enum {_name(annotation)} with values that are not text or whole numbers")
         return {"enum": sorted(repr(member.value) for member in annotation)}
     raise _Unfit(f"is a {_name(annotation)}, which JSON would not give back as it was")
 

@@ -45,10 +45,8 @@ def author_frame() -> FrameType:
     frame = sys._getframe(1)
     while frame.f_back is not None:
         module = str(frame.f_globals.get("__name__", ""))
-        # Frames of generated code (a dataclass's __init__) carry the globals of this package
-        # too; a file name in angle brackets is nothing an author could open.
-        inside = module == package or module.startswith(f"{package}.")
-        if not inside and not frame.f_code.co_filename.startswith("<string"):
+        # Generated code, such as a dataclass's __init__, has the globals of its module too.
+        if module != package and not module.startswith(f"{package}."):
             break
         frame = frame.f_back
     return frame

@@ -45,7 +45,7 @@ def dumps(value: Any, *, what: str, max_bytes: int = MAX_BYTES) -> str:
 
 
 def canonical(value: Any, *, what: str = "value", max_bytes: int = MAX_BYTES) -> str:
-    """JSON text that is equal for equal documents: keys sorted, 1.0 written as 1 (as RFC 8785).
+    """JSON text that is equal for equal documents: keys in order, 1.0 written as 1 as RFC 8785 does.
 
     Raises PayloadRefused as `dumps` does.
     """

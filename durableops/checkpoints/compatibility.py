@@ -152,14 +152,20 @@ def _schema_differences(recorded: RecordedPlan, present: WorkflowDefinition) -> 
 def _plan_differences(recorded: RecordedPlan, present: WorkflowDefinition) -> tuple[Difference, ...]:
     if recorded.plan_hash == present.plan_hash:
         return ()
+    if recorded.plan.get("format") != present.plan["format"]:
+        return (_other_hash(recorded, present),)
     old, new = _steps(recorded.plan), _steps(present.plan)
     found = [*_membership(old, new), *_order(old, new)]
     for step_id in old.keys() & new.keys():
         found += _step_differences(step_id, old[step_id], new[step_id])
-    if not found:  # the recorded plan itself is unreadable, or was described in another format
-        was, now = recorded.plan_hash[:12], present.plan_hash[:12]
-        found = [Difference(kind="plan", subject=recorded.workflow, recorded=was, present=now)]
+    if not found:  # the recorded hash is not that of the recorded plan
+        return (_other_hash(recorded, present),)
     return tuple(sorted(found, key=lambda each: (each.subject, each.kind)))
+
+
+def _other_hash(recorded: RecordedPlan, present: WorkflowDefinition) -> Difference:
+    was, now = recorded.plan_hash[:12], present.plan_hash[:12]
+    return Difference(kind="plan", subject=recorded.workflow, recorded=was, present=now)
 
 
 def _steps(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

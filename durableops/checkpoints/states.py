@@ -62,13 +62,16 @@ def decode_state[S: State](cls: type[S], text: str, *, schema_version: int | Non
         raise CompatibilityError(f"{what} cannot be read at {path or '/'}: {reason}.", path=path) from None
 
 
-def state_from_input[S: State](cls: type[S], document: Mapping[str, Any] | None) -> S:
-    """The state a run starts with. Raises InputRefused with the path of the first problem."""
+def state_from_input[S: State](cls: type[S], document: object, *, max_bytes: int = codec.MAX_BYTES) -> S:
+    """The state a run starts with. Raises InputRefused with the path of the first problem.
+
+    Types are taken strictly: "5" is not a number. None is not an empty document.
+    """
     if not isinstance(document, Mapping):
         raise InputRefused(f"input is {type_name(document)}; {cls.__name__} wants a JSON object.")
     try:
         # As JSON, because there "2026-01-01" is a date and base64 is bytes.
-        return cls.model_validate_json(codec.dumps(dict(document), what="input"), strict=True)
+        return cls.model_validate_json(codec.dumps(dict(document), what="input", max_bytes=max_bytes), strict=True)
     except PayloadRefused as refused:
         raise InputRefused(refused.detail, path=refused.path) from None
     except ValidationError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -117,17 +118,18 @@ def test_run_at_a_step_that_is_not_in_the_plan_is_parked() -> None:
     assert (park.reason_code, kinds(park)) == ("step_unknown", ["position b"])
 
 
-def test_unreadable_recorded_plan_parks_the_run() -> None:
+def test_hash_that_is_not_of_the_recorded_plan_parks_the_run() -> None:
     present = deploy("a")
-    recorded = RecordedPlan(
-        workflow="order",
-        version=1,
-        schema_version=1,
-        schema_hash=present.schema_hash,
-        plan_hash="0" * 64,
-        plan=present.plan,
-    )
-    answer = compare(recorded, present)
+    answer = compare(dataclasses.replace(RecordedPlan.of(present), plan_hash="0" * 64), present)
+    assert isinstance(answer, Park)
+    assert kinds(answer) == ["plan order"]
+
+
+def test_plan_recorded_in_another_format_parks_the_run_without_being_read() -> None:
+    present = deploy("a")
+    recorded = RecordedPlan.of(present)
+    other = {"format": 0, "stages": []}
+    answer = compare(dataclasses.replace(recorded, plan=other, plan_hash="0" * 64), present)
     assert isinstance(answer, Park)
     assert kinds(answer) == ["plan order"]
 
