@@ -120,8 +120,11 @@ def create(interpreter: Optional[Interpreter], uv: Optional[str]) -> None:
 
 
 def best_interpreter(uv: Optional[str]) -> Optional[Interpreter]:
-    """Return the newest interpreter that fits, or None if `uv` has to fetch one."""
+    """Return the one named by PYTHON, else the newest that fits, or None if `uv` has to fetch one."""
     question = QUESTION if uv else QUESTION_WITH_VENV
+    named = tried(shutil.which(os.environ.get("PYTHON", "")) or "", question)
+    if named and fits(named):
+        return named
     found = [one for one in (tried(path, question) for path in candidates()) if one and fits(one)]
     if found:
         return max(found, key=lambda one: one.version)
@@ -134,9 +137,7 @@ def best_interpreter(uv: Optional[str]) -> Optional[Interpreter]:
 
 
 def candidates() -> Iterator[str]:
-    """Yield where interpreters may be: named by the user, running this, on PATH, in version managers' folders."""
-    if os.environ.get("PYTHON"):
-        yield shutil.which(os.environ["PYTHON"]) or ""
+    """Yield where interpreters may be: running this, on PATH, in version managers' folders."""
     yield sys.executable
     for minor in range(NEWEST[1], OLDEST[1] - 1, -1):
         for folder in os.environ.get("PATH", "").split(os.pathsep):

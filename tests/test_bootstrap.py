@@ -74,6 +74,13 @@ def test_newest_interpreter_that_fits_is_taken_from_a_version_manager(bootstrap,
     assert bootstrap.best_interpreter(None).version == (3, 13, 0)
 
 
+def test_interpreter_named_by_the_user_wins_over_newer_ones(bootstrap, tmp_path, monkeypatch):
+    named = program(tmp_path / "mine" / "python", "echo 3.12.1")
+    monkeypatch.setattr(sys, "executable", str(program(tmp_path / "python3", "echo 3.13.0")))
+    monkeypatch.setenv("PYTHON", str(named))
+    assert bootstrap.best_interpreter(None) == (str(named), (3, 12, 1))
+
+
 def test_without_any_interpreter_uv_fetches_one_and_else_one_sentence_says_so(bootstrap, monkeypatch):
     monkeypatch.setattr(sys, "executable", "")
     monkeypatch.setenv("PATH", "")
