@@ -252,16 +252,22 @@ def _head(*, transition: str | None, sets: tuple[str, ...], cancellable: bool, c
     assignments = list(sets)
     if transition:
         moves = sets_for(TRANSITIONS[transition].target)
-        if cancellable:
-            # A cancel that was accepted wins over a finish that comes after it.
-            moves = moves.replace(
-                f"state = '{TRANSITIONS[transition].target}'",
-                f"state = CASE WHEN r.cancel_requested THEN 'cancelled' ELSE '{TRANSITIONS[transition].target}' END",
-            )
-        assignments.insert(0, moves)
+        assignments.insert(0, _unless_cancelled(moves) if cancellable else moves)
     if not assignments:
         return f"MATERIALIZED (SELECT {_RETURNED} FROM runs_run r WHERE {guard} FOR NO KEY UPDATE)"
     return f"(UPDATE runs_run r SET {', '.join(assignments)} WHERE {guard} RETURNING {_RETURNED})"
+
+
+def _unless_cancelled(moves: str) -> str:
+    """A cancel that was accepted wins over whatever the holder says after it."""
+    instead = {"state": "'cancelled'", "due_at": "NULL", "finished_at": "now()"}
+    found = []
+    for assignment in moves.split(", "):
+        column, _, value = assignment.partition(" = ")
+        if column in instead and instead[column] != value:
+            value = f"CASE WHEN r.cancel_requested THEN {instead[column]} ELSE {value} END"
+        found.append(f"{column} = {value}")
+    return ", ".join(found)
 
 
 def execute(cursor: Cursor, write: FencedWrite) -> Written | None:
@@ -336,11 +342,11 @@ def _add_checkpoint(row: CheckpointRow, params: dict[str, Any], sets: list[str])
         "cp_attempt": row.attempt,
         "cp_elapsed": row.elapsed,
     }
-    sets += ["head_seq = r.head_seq + 1", "recoveries = 0", "cursor = %(cp_cursor)s::jsonb"]
+    sets += ["head_seq = r.head_seq + 1", "recoveries = 0", "step_attempts = 0", "cursor = %(cp_cursor)s::jsonb"]
     if row.state is not None:
         sets.append("state_seq = r.head_seq + 1")
     if row.kind != "page":
-        sets += ["step_attempts = 0", "step_entries = 1"]
+        sets.append("step_entries = 1")
     if row.kind == "step":
         sets.append("step_id = %(cp_next)s")
 

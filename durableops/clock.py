@@ -1,0 +1,29 @@
+"""The clocks this code reads: people's time, the database's time, and a monotonic one for measuring."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+
+def now() -> datetime:
+    """Now, for what people see."""
+    return timezone.now()
+
+
+def db_now() -> datetime:
+    """Now on the database's clock: leases and timers compare with this one, for workers' clocks differ."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        found: Any = cursor.fetchone()
+    moment: datetime = found[0]
+    return moment
+
+
+def monotonic() -> float:
+    """Seconds on a clock that never jumps; the same for all processes of this machine."""
+    return time.monotonic()

@@ -1,0 +1,1 @@
+"""What moves runs: start, bell, claim, advance, commit, resume, lease, events, and the verbs of operators."""

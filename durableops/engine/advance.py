@@ -1,0 +1,203 @@
+"""Moving one claimed run, step by step, to its next resting place."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+from uuid import UUID
+
+from django.db import close_old_connections
+
+from durableops import failpoints
+from durableops.authoring import registry
+from durableops.authoring.definitions import WorkflowDefinition
+from durableops.checkpoints import codec
+from durableops.checkpoints.compatibility import Continue, Park, RecordedPlan, compare
+from durableops.checkpoints.states import encode_state
+from durableops.clock import monotonic
+from durableops.conf import get_conf
+from durableops.engine import commit, endings
+from durableops.engine.checks import stop_reason
+from durableops.engine.context import AsyncRun, SyncRun
+from durableops.engine.database import Database
+from durableops.engine.drivers import AsyncDriver, SyncDriver, event_loop
+from durableops.engine.hand import Hand, Stopping
+from durableops.engine.watch import Watch
+from durableops.errors import CompatibilityError, ControlSignal, FenceLost, StepTimeout, WorkflowNotFound
+from runs.claiming import Claimed
+from runs.fenced import CheckpointRow
+from runs.transitions import TransitionRefused, fire
+
+logger = logging.getLogger("durableops.advance")
+
+_PLAN = "SELECT plan FROM runs_workflow_plan WHERE id = %s"
+_INPUT = "SELECT state FROM runs_checkpoint WHERE run_id = %s AND seq = 0"
+_OTHERS_WAIT = "SELECT EXISTS (SELECT 1 FROM runs_run WHERE state = 'queued' AND NOT paused AND due_at <= now())"
+
+
+def advance(
+    database: Database, claimed: Claimed, *, worker_id: UUID, stopping: Stopping, watch: Watch | None = None
+) -> None:
+    """Go on with a claimed run until it rests: finished, waiting, handed back, parked, or lost to a newer claim."""
+    failpoints.reach(failpoints.Point.AFTER_CLAIM)
+    try:
+        definition = _present(claimed)
+        verdict = _compare(database, claimed, definition)
+        if isinstance(verdict, Park) or definition is None:
+            return _park(database, claimed, verdict)
+        try:
+            hand = Hand(claimed, definition, worker_id=worker_id, stopping=stopping)
+        except CompatibilityError as error:
+            return _park(database, claimed, Park(reason_code="schema_changed", reason=str(error)))
+    except TransitionRefused:
+        return None
+    try:
+        while _one_step(database, hand, watch):
+            pass
+    except FenceLost as lost:
+        endings.reject_late_result(database, hand, lost)
+    return None
+
+
+def _present(claimed: Claimed) -> WorkflowDefinition | None:
+    try:
+        return registry.workflow(claimed.workflow, claimed.plan_version)
+    except WorkflowNotFound:
+        return None
+
+
+def _compare(database: Database, claimed: Claimed, present: WorkflowDefinition | None) -> Continue | Park:
+    """Compare what was recorded with the code that is about to run; the stored plan is read only to explain a mismatch."""
+    if (
+        present is not None
+        and present.plan_hash == claimed.plan_hash
+        and present.schema_hash == claimed.schema_hash
+        and present.schema_version == claimed.schema_version
+        and any(step.id == claimed.step_id for step in present.steps)
+    ):
+        return Continue()
+    recorded = RecordedPlan(
+        workflow=claimed.workflow,
+        version=claimed.plan_version,
+        schema_version=claimed.schema_version,
+        schema_hash=claimed.schema_hash,
+        plan_hash=claimed.plan_hash,
+        plan=database.read(_PLAN, [claimed.plan_id])[0][0],
+    )
+    return compare(recorded, present, at_step=claimed.step_id, known_versions=registry.versions(claimed.workflow))
+
+
+def _park(database: Database, claimed: Claimed, verdict: Continue | Park) -> None:
+    assert isinstance(verdict, Park)
+    event, reason = ("stop", "cancelled before it could be read") if claimed.cancel_requested else ("park", verdict.reason)
+    with database.cursor() as cursor:
+        fire(
+            event,
+            claimed.run_id,
+            using=cursor,
+            fence=claimed.fence,
+            reason=reason,
+            data={"code": verdict.reason_code, "differences": [d.as_json() for d in verdict.differences]},
+            sets={"error_class": "", "error_message": reason, "error_fingerprint": verdict.reason_code},
+        )
+    logger.warning("run %s is parked for review: %s", claimed.run_id, reason)
+
+
+def _one_step(database: Database, hand: Hand, watch: Watch | None) -> bool:
+    """Enter the present step once. True when the run is still in hand and goes on."""
+    try:
+        ending = stop_reason(hand) or _give_way(database, hand)
+        if ending is not None:
+            return endings.leave(database, hand, ending)
+        value = _enter(database, hand, watch)
+    except FenceLost:
+        raise
+    except ControlSignal as signal:
+        return endings.leave(database, hand, signal)
+    except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the author's code
+        return endings.fail_attempt(database, hand, error)
+    late = hand.step_deadline
+    if late is not None and monotonic() > late:
+        # Whatever swallowed the signal: a result that comes after the timeout is no result.
+        return endings.leave(database, hand, StepTimeout("its result came too late and was refused.", late=True))
+    return _commit_step(database, hand, value)
+
+
+def _give_way(database: Database, hand: Hand) -> ControlSignal | None:
+    """Between steps: hand back when this process stops, or when the slice is over and others wait."""
+    if hand.stopping.since is not None:
+        return endings.HandBack("worker_stopped", "its worker was asked to stop")
+    if monotonic() - hand.taken_at > get_conf().slice_seconds:
+        if database.read(_OTHERS_WAIT)[0][0]:
+            return endings.HandBack("slice", "others were waiting")
+        hand.taken_at = monotonic()
+    return None
+
+
+def _enter(database: Database, hand: Hand, watch: Watch | None) -> Any:
+    """Call the step's function from its top."""
+    step = hand.step
+
+    def input_json() -> str:
+        found: str = database.read(_INPUT, [hand.run_id])[0][0]
+        return found
+
+    if watch is not None and step.timeout is not None:
+        watch.enter(run_id=hand.run_id, fence=hand.fence, step_id=step.id, timeout=step.timeout, entered_at=hand.entered_at)
+    try:
+        if not step.is_async:
+            return step.function(SyncRun(hand, SyncDriver(database, hand), input_json))
+        run = AsyncRun(hand, AsyncDriver(database, hand), input_json)
+        return asyncio.run_coroutine_threadsafe(_limited(step.function(run), hand), event_loop()).result()
+    finally:
+        if watch is not None and step.timeout is not None:
+            watch.leave()
+        close_old_connections()
+
+
+async def _limited(coroutine: Any, hand: Hand) -> Any:
+    """Await an async step, cut off at its timeout."""
+    try:
+        async with asyncio.timeout(hand.step.timeout) as clock:
+            return await coroutine
+    except TimeoutError:
+        if clock.expired():
+            raise StepTimeout(f"step {hand.step.id!r} ran longer than {hand.step.timeout:g} s.") from None
+        raise
+
+
+def _commit_step(database: Database, hand: Hand, value: Any) -> bool:
+    """Commit the step: output, state and everything pending, with the finish if it was the last one."""
+    step, following = hand.step, hand.definition.next_step(hand.step.id)
+    limit = get_conf().payload_max_bytes
+    try:
+        output = None if value is None else codec.dumps(value, what=f"output of step {step.id!r}", max_bytes=limit)
+        state = encode_state(hand.state, max_bytes=limit)
+    except Exception as error:  # noqa: BLE001 - encoding runs the author's own field code
+        return endings.fail_attempt(database, hand, error)
+    row = CheckpointRow(
+        kind="step" if following else "finish",
+        step_id=step.id,
+        next_step=following.id if following else "",
+        state=None if state == hand.state_json else state,
+        output=output,
+        output_hash="" if output is None else codec.hash_hex(output),
+        effects_through=hand.newest_effect,
+        entry=hand.entry,
+        attempt=hand.attempt,
+        elapsed=monotonic() - hand.entered_at,
+    )
+    failpoints.reach(failpoints.Point.BEFORE_CHECKPOINT)
+    if following is None:
+        hand.event("succeed", moves=True)
+    commit.execute(database, hand, hand.write(checkpoint=row, transition=None if following else "succeed"))
+    failpoints.reach(failpoints.Point.AFTER_CHECKPOINT)
+    if following is None:
+        endings.finished(database, hand)
+        return False
+    hand.state_json = state
+    hand.advance_to(following)
+    return True
+
+

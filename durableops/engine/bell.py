@@ -1,0 +1,69 @@
+"""The bell: an RQ message that says "there may be work" and nothing else. Sent after commit; may be lost or doubled.
+
+Workers that are about to sleep announce it in Redis and look for work once more, so that a bell is needed only for
+workers that are asleep: a backlog of a million runs is a handful of messages. All of it is a hint: without a broker,
+or after a flush, workers find work by polling.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from uuid import UUID
+
+import django_rq
+from redis.exceptions import RedisError
+from rq import Queue
+
+from durableops.conf import get_conf
+
+logger = logging.getLogger("durableops.bell")
+ANSWER = "durableops.engine.jobs.answer_bell"
+MESSAGE_SECONDS = 60
+"""A bell nobody took is gone after this; the work it told of is found by polling."""
+
+
+def queue() -> Queue:
+    """The queue the bells go through."""
+    found: Queue = django_rq.get_queue(get_conf().queue_name)
+    return found
+
+
+def ring(count: int = 1) -> int:
+    """Wake up to `count` sleeping workers. Returns how many bells were sent; a broker that is away costs only delay."""
+    try:
+        bells = queue()
+        missing = min(count, _sleepers(bells) - bells.count)
+        for _ in range(missing):
+            bells.enqueue_call(ANSWER, timeout=-1, result_ttl=0, failure_ttl=0, ttl=MESSAGE_SECONDS)
+        return max(0, missing)
+    except RedisError as error:
+        logger.warning("no bell was rung, workers will find the work by polling: %s", error)
+        return 0
+
+
+def announce_sleep(worker_id: UUID) -> None:
+    """Say that this worker is about to sleep. Look for work once more after it."""
+    bells = queue()
+    bells.connection.zadd(_key(bells), {str(worker_id): time.time()})
+
+
+def announce_awake(worker_id: UUID) -> None:
+    """Say that this worker needs no bell."""
+    bells = queue()
+    bells.connection.zrem(_key(bells), str(worker_id))
+
+
+def _sleepers(bells: Queue) -> int:
+    # A worker that died asleep stays in the set; it announces no more and ages out of the count.
+    fresh = time.time() - 2 * get_conf().poll_seconds - 1
+    connection = bells.connection
+    with connection.pipeline(transaction=False) as pipe:
+        pipe.zremrangebyscore(_key(bells), "-inf", fresh)
+        pipe.zcard(_key(bells))
+        found: int = pipe.execute()[1]
+    return found
+
+
+def _key(bells: Queue) -> str:
+    return f"durableops:sleepers:{bells.name}"

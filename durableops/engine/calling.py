@@ -1,0 +1,107 @@
+"""The `call` a tool receives: its key, its time, and a last look before anything goes on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import httpx
+
+from durableops.clock import monotonic
+from durableops.effects.idempotency import Prepared
+from durableops.errors import NotSent, Refused, RetryLater
+
+KEY_HEADER = "Idempotency-Key"
+NO_WAIT_STATUS = (408, 425)
+RETRY_STATUS = (429, 503)
+
+
+class LiveCall:
+    """One attempt. Implements durableops.authoring.context.Call."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        *,
+        run_id: str,
+        tenant: str,
+        attempt: int,
+        send_before: float,
+        gone: Callable[[], bool],
+    ) -> None:
+        self.key = prepared.key
+        self.attempt = attempt
+        self.timeout = prepared.tool.timeout
+        self.resource = prepared.resource
+        self.run_id = run_id
+        self.tenant = tenant
+        self.prepared = prepared
+        self._send_before = send_before
+        self._started = monotonic()
+        self._gone = gone
+
+    def begin(self) -> None:
+        """Start this attempt's clock."""
+        self._started = monotonic()
+
+    @property
+    def deadline(self) -> datetime:
+        """When this attempt must be over."""
+        return datetime.now(UTC) + timedelta(seconds=self._started + self.timeout - monotonic())
+
+    def check(self) -> None:
+        """Raise NotSent when the run was stopped, or when a person may by now have settled this effect."""
+        if monotonic() > self._send_before:
+            raise NotSent(
+                f"call {self.key[:12]} of {self.prepared.tool.name} was held up past the time it could be sent; nothing left."
+            )
+        if self._gone():
+            raise NotSent(f"call {self.key[:12]} of {self.prepared.tool.name}: the run was stopped; nothing left.")
+
+    def request(self, method: str, url: str, **options: Any) -> httpx.Response:
+        """Send one request with our key; see the protocol. 429 and 503 raise RetryLater, other 4xx raise Refused.
+
+        A connection that could not be made raises NotSent. Every other failure leaves the outcome unknown and is
+        raised as httpx raises it.
+        """
+        headers = httpx.Headers(options.pop("headers", None))
+        headers.setdefault(KEY_HEADER, self.key)
+        options.setdefault("timeout", max(0.001, self._started + self.timeout - monotonic()))
+        self.check()
+        try:
+            response = _client().request(method, url, headers=headers, **options)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise NotSent(f"{method} {url.split('?')[0]}: no connection ({error}).") from error
+        return _judged(response)
+
+
+def _judged(response: httpx.Response) -> httpx.Response:
+    """Tell a definite refusal from an answer that says nothing about what happened."""
+    status = response.status_code
+    if status in RETRY_STATUS:
+        raise RetryLater(_retry_after(response), f"the other side answered {status}.", status=status)
+    if 400 <= status < 500 and status not in (*NO_WAIT_STATUS, 409):
+        raise Refused(f"the other side answered {status}: {response.text[:300]}", status=status)
+    response.raise_for_status()
+    return response
+
+
+def _retry_after(response: httpx.Response) -> float:
+    """Seconds of a Retry-After header (RFC 9110, 10.2.3); 0 where it is absent, past or not understood."""
+    text = response.headers.get("Retry-After", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(min(int(text), 10**9)) if len(text) < 12 else 1e9
+    try:
+        when = datetime.strptime(text, "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
+    except ValueError:
+        return 0.0
+    return max(0.0, (when - datetime.now(UTC)).total_seconds())
+
+
+@lru_cache(maxsize=1)
+def _client() -> httpx.Client:
+    # One for the process: connections are reused, and it is made after the fork. No redirect is followed: a key must
+    # not travel to an address nobody named.
+    return httpx.Client(follow_redirects=False, limits=httpx.Limits(max_connections=64, max_keepalive_connections=32))

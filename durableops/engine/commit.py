@@ -1,0 +1,109 @@
+"""Committing what the holder says, and finding out what happened when the answer to a commit was lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from psycopg import errors
+
+from durableops.engine.database import ConnectionLost, Database
+from durableops.engine.hand import Hand
+from durableops.errors import FenceLost
+from runs import fenced
+from runs.fenced import FencedWrite, Written
+from runs.transitions import Cursor
+
+logger = logging.getLogger("durableops.commit")
+
+# Waits for the row lock of whatever is still under way; once this has committed, the old write cannot land any more.
+_RAISE_OWN_FENCE = """
+UPDATE runs_run SET fence = fence + 1 WHERE id = %s AND fence = %s AND state = 'running' AND worker_id = %s
+RETURNING fence, head_seq"""
+_LOOK = """
+SELECT r.fence, r.head_seq, r.state, r.cancel_requested, extract(epoch FROM r.deadline_at - now())::float8
+FROM runs_run r WHERE r.id = %s"""
+
+
+type Also = Callable[[Cursor, Written], None]
+
+
+def execute(
+    database: Database,
+    hand: Hand,
+    write: FencedWrite,
+    *,
+    before: Callable[[Cursor], None] | None = None,
+    also: Also | None = None,
+) -> Written:
+    """Commit the write and take over what it left. Raises FenceLost when the run is not ours any more.
+
+    `before` and `also` run in the same transaction around the write, for what one statement cannot say.
+    """
+    while True:
+        try:
+            found = _once(database, write, before, also)
+        except ConnectionLost as lost:
+            logger.warning("the answer to a commit of run %s was lost: %s", hand.run_id, lost)
+            landed, write = _settle(database, write)
+            if landed is not None:
+                found = landed
+            else:
+                continue
+        except errors.RestrictViolation as refused:
+            # The backstop behind the statement's own conditions; reaching it means that one of them is missing.
+            raise FenceLost(f"run {hand.run_id}: {refused.diag.message_primary}") from refused
+        if found is None:
+            raise FenceLost(f"run {hand.run_id} is not held under fence {write.fence} at checkpoint {write.seq} any more.")
+        hand.written(write, found)
+        return found
+
+
+def _once(
+    database: Database, write: FencedWrite, before: Callable[[Cursor], None] | None, also: Also | None
+) -> Written | None:
+    if before is None and also is None:
+        return database.retrying(lambda cursor: fenced.execute(cursor, write))
+
+    def together(cursor: Cursor) -> Written | None:
+        if before is not None:
+            before(cursor)
+        found = fenced.execute(cursor, write)
+        if found is not None and also is not None:
+            also(cursor, found)
+        return found
+
+    return database.transacting(together)
+
+
+def _settle(database: Database, write: FencedWrite) -> tuple[Written | None, FencedWrite]:
+    """Learn whether a write whose answer was lost has landed. If not, return it under a fence of its own again."""
+    while True:
+        try:
+            database.reconnect()
+            rows = database.fetch(_RAISE_OWN_FENCE, [write.run_id, write.fence, write.worker_id])
+            if rows and (write.checkpoint is None or rows[0][1] == write.seq):
+                return None, replace(write, fence=rows[0][0])
+            seen = database.fetch(_LOOK, [write.run_id])
+            break
+        except ConnectionLost:
+            continue
+    if rows:
+        return _as_landed(seen[0]), replace(write, fence=rows[0][0])
+    if seen and write.transition and seen[0][0] == write.fence and seen[0][2] != "running":
+        return _as_landed(seen[0]), write
+    raise FenceLost(f"run {write.run_id} was taken by somebody else while the database was away.")
+
+
+def _as_landed(row: tuple[Any, ...]) -> Written:
+    return Written(
+        head_seq=row[1],
+        state=row[2],
+        cancel_requested=row[3],
+        paused=False,
+        switched_off=False,
+        deadline_left=row[4],
+        intents={},
+    )

@@ -1,0 +1,259 @@
+"""The `run` that step code receives: thin faces over the logic, one for plain steps and one for `async def` steps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from durableops.authoring.definitions import ToolDefinition
+from durableops.checkpoints.states import decode_state
+from durableops.engine import calls, logic, waits
+from durableops.engine.checks import check_may_go_on
+from durableops.engine.drivers import AsyncDriver, SyncDriver
+from durableops.engine.hand import Hand
+from durableops.engine.ops import Logic
+from durableops.errors import Fatal
+
+LEVELS = ("debug", "info", "warning", "error")
+NO_LOOK_BACK = timedelta(0)
+
+
+class _Facts:
+    """What a step can read about its run."""
+
+    def __init__(self, hand: Hand, input_json: Callable[[], str]) -> None:
+        self._hand = hand
+        self._input_json = input_json
+
+    @property
+    def id(self) -> str:
+        return str(self._hand.run_id)
+
+    @property
+    def tenant(self) -> str:
+        return self._hand.claimed.tenant
+
+    @property
+    def workflow(self) -> str:
+        return self._hand.definition.name
+
+    @property
+    def step_id(self) -> str:
+        return self._hand.step.id
+
+    @property
+    def attempt(self) -> int:
+        return self._hand.attempt
+
+    @property
+    def entry(self) -> int:
+        return self._hand.entry
+
+    @property
+    def state(self) -> Any:
+        return self._hand.state
+
+    @property
+    def input(self) -> Any:
+        return decode_state(self._hand.definition.state, self._input_json())
+
+    @property
+    def cursor(self) -> Any:
+        cursor = self._hand.cursor
+        return None if cursor == logic.END else cursor
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return dict(self._hand.claimed.labels)
+
+    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
+        check_may_go_on(self._hand)
+        self._hand.progress(int(done), None if total is None else int(total), note[:200])
+
+    def log(self, message: str, /, *, level: str = "info", **fields: Any) -> None:
+        check_may_go_on(self._hand)
+        if level not in LEVELS:
+            raise Fatal(f"log level is {level!r}; give one of {', '.join(LEVELS)}.")
+        self._hand.log(level, str(message)[:4000].replace("\x00", "\\u0000"), {k: _plain(v) for k, v in fields.items()})
+
+
+class SyncRun(_Facts):
+    """Implements durableops.authoring.context.Run."""
+
+    def __init__(self, hand: Hand, driver: SyncDriver, input_json: Callable[[], str]) -> None:
+        super().__init__(hand, input_json)
+        self._driver = driver
+
+    def _do(self, piece: Logic[Any]) -> Any:
+        return self._driver.run(piece)
+
+    def call(self, tool: ToolDefinition, /, *, resource: str = "", key: str = "", **request: Any) -> Any:
+        return self._do(calls.call(self._hand, tool, resource=resource, key=key, request=request))
+
+    def call_many(
+        self,
+        tool: ToolDefinition,
+        items: Iterable[Mapping[str, Any]],
+        /,
+        *,
+        concurrency: int = 8,
+        on_error: str = "raise",
+    ) -> Any:
+        return self._do(calls.call_many(self._hand, tool, items, concurrency=concurrency, on_error=on_error))
+
+    def pages(self, read_page: Callable[[Any], Any], /, *, start: Any = None) -> Iterator[Any]:
+        while (page := self._do(logic.next_page(self._hand, read_page, start))) is not None:
+            yield page.items
+            self._do(logic.commit_page(self._hand, page))
+        self._hand.in_page = False
+
+    def decide(self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "") -> Any:
+        return self._do(logic.decide(self._hand, name, inputs, fn, key=key))
+
+    def wait_for(self, event: str, /, **options: Any) -> Any:
+        return self._do(_wait_for(self._hand, event, **options))
+
+    def poll(self, tool: ToolDefinition, /, **options: Any) -> Any:
+        return self._do(_poll(self._hand, tool, **options))
+
+    def sleep_until(self, when: datetime, /, *, key: str = "") -> None:
+        self._do(waits.sleep_until(self._hand, when, key=key))
+
+    def sleep(self, duration: float | timedelta, /, *, key: str = "") -> None:
+        self._do(waits.sleep(self._hand, duration, key=key))
+
+    def approval(self, name: str, /, **options: Any) -> Any:
+        return self._do(_approval(self._hand, name, **options))
+
+    def children(
+        self, workflow: Any, inputs: Iterable[Mapping[str, Any]], /, *, key: str = "", on_failure: str = "raise"
+    ) -> Any:
+        return self._do(logic.children(self._hand, workflow, inputs, key=key, on_failure=on_failure))
+
+    def artifact(self, name: str, data: Any, /, **options: Any) -> Any:
+        return self._do(_artifact(self._hand, name, data, **options))
+
+
+class AsyncRun(_Facts):
+    """Implements durableops.authoring.context.AsyncRun."""
+
+    def __init__(self, hand: Hand, driver: AsyncDriver, input_json: Callable[[], str]) -> None:
+        super().__init__(hand, input_json)
+        self._driver = driver
+
+    async def _do(self, piece: Logic[Any]) -> Any:
+        return await self._driver.run(piece)
+
+    async def call(self, tool: ToolDefinition, /, *, resource: str = "", key: str = "", **request: Any) -> Any:
+        return await self._do(calls.call(self._hand, tool, resource=resource, key=key, request=request))
+
+    async def call_many(
+        self,
+        tool: ToolDefinition,
+        items: Iterable[Mapping[str, Any]],
+        /,
+        *,
+        concurrency: int = 8,
+        on_error: str = "raise",
+    ) -> Any:
+        return await self._do(calls.call_many(self._hand, tool, items, concurrency=concurrency, on_error=on_error))
+
+    async def pages(self, read_page: Callable[[Any], Any], /, *, start: Any = None) -> AsyncIterator[Any]:
+        while (page := await self._do(logic.next_page(self._hand, read_page, start))) is not None:
+            yield page.items
+            await self._do(logic.commit_page(self._hand, page))
+        self._hand.in_page = False
+
+    async def decide(self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "") -> Any:
+        return await self._do(logic.decide(self._hand, name, inputs, fn, key=key))
+
+    async def wait_for(self, event: str, /, **options: Any) -> Any:
+        return await self._do(_wait_for(self._hand, event, **options))
+
+    async def poll(self, tool: ToolDefinition, /, **options: Any) -> Any:
+        return await self._do(_poll(self._hand, tool, **options))
+
+    async def sleep_until(self, when: datetime, /, *, key: str = "") -> None:
+        await self._do(waits.sleep_until(self._hand, when, key=key))
+
+    async def sleep(self, duration: float | timedelta, /, *, key: str = "") -> None:
+        await self._do(waits.sleep(self._hand, duration, key=key))
+
+    async def approval(self, name: str, /, **options: Any) -> Any:
+        return await self._do(_approval(self._hand, name, **options))
+
+    async def children(
+        self, workflow: Any, inputs: Iterable[Mapping[str, Any]], /, *, key: str = "", on_failure: str = "raise"
+    ) -> Any:
+        return await self._do(logic.children(self._hand, workflow, inputs, key=key, on_failure=on_failure))
+
+    async def artifact(self, name: str, data: Any, /, **options: Any) -> Any:
+        return await self._do(_artifact(self._hand, name, data, **options))
+
+
+def _wait_for(
+    hand: Hand,
+    event: str,
+    *,
+    correlation: str = "",
+    key: str = "",
+    timeout: timedelta | None = None,
+    on_timeout: str = "raise",
+    look_back: timedelta = NO_LOOK_BACK,
+) -> Logic[Any]:
+    return waits.wait_for(
+        hand, "event", event, correlation=correlation, key=key, timeout=timeout, on_timeout=on_timeout, look_back=look_back
+    )
+
+
+def _approval(
+    hand: Hand,
+    name: str,
+    *,
+    key: str = "",
+    question: str = "",
+    facts: Mapping[str, Any] | None = None,
+    timeout: timedelta | None = None,
+    on_timeout: str = "raise",
+    on_refusal: str = "cancel",
+) -> Logic[Any]:
+    return waits.approval(
+        hand, name, key=key, question=question, facts=facts, timeout=timeout, on_timeout=on_timeout, on_refusal=on_refusal
+    )
+
+
+def _poll(
+    hand: Hand,
+    tool: ToolDefinition,
+    *,
+    every: timedelta,
+    until: Callable[[Any], Any],
+    timeout: timedelta | None = None,
+    on_timeout: str = "raise",
+    resource: str = "",
+    key: str = "",
+    **request: Any,
+) -> Logic[Any]:
+    return waits.poll(
+        hand, tool, every=every, until=until, timeout=timeout, on_timeout=on_timeout, resource=resource, key=key,
+        request=request,
+    )  # fmt: skip
+
+
+def _artifact(
+    hand: Hand,
+    name: str,
+    data: Any,
+    *,
+    data_class: str = "deliverable",
+    content_type: str = "application/octet-stream",
+) -> Logic[str]:
+    return logic.artifact(hand, name, data, data_class=data_class, content_type=content_type)
+
+
+def _plain(value: Any) -> Any:
+    """A log field as JSON: scalars as they are, the rest as text."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    return str(value)[:1000].replace("\x00", "\\u0000")

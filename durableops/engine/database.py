@@ -1,0 +1,151 @@
+"""The engine's own database handle: one psycopg connection in autocommit, apart from the one step code uses.
+
+Step code may leave Django's connection broken or inside a transaction; that must not reach what the engine writes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import psycopg
+from django.db import connections
+from psycopg import errors
+
+from durableops.conf import get_conf
+
+logger = logging.getLogger("durableops.database")
+
+RETRIES = 5
+"""How often a statement that lost a deadlock is tried again."""
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 1.0
+
+
+class ConnectionLost(Exception):
+    """The connection broke. What was sent last may or may not have been committed."""
+
+
+class Database:
+    """A connection that knows how to come back. One thread at a time; the lock is re-entrant for transactions."""
+
+    def __init__(self, *, name: str = "engine", alias: str = "default", durable: bool = True) -> None:
+        self._alias = alias
+        self._name = name
+        self._durable = durable
+        """False for what is written again anyway, such as heartbeats: its commits do not wait for the disk."""
+        self._connection: psycopg.Connection[Any] | None = None
+        self._lock = threading.RLock()
+        self.connects = 0
+        """How often it has connected: observers forget what they saw before the last time."""
+
+    def connect(self) -> None:
+        """Open the connection if there is none. Raises ConnectionLost when the server cannot be reached."""
+        with self._lock:
+            if self._connection is not None and not self._connection.closed:
+                return
+            try:
+                self._connection = psycopg.connect(**self._parameters())
+            except psycopg.OperationalError as error:
+                raise ConnectionLost(str(error)) from error
+            self.connects += 1
+
+    def _parameters(self) -> dict[str, Any]:
+        wrapper = connections[self._alias]
+        found = dict(wrapper.get_connection_params())
+        for name in ("cursor_factory", "context", "server_side_binding", "pool", "isolation_level", "assume_role"):
+            found.pop(name, None)
+        found["application_name"] = f"durableops {self._name}"
+        found["autocommit"] = True
+        if not self._durable:
+            found["options"] = f"{found.get('options', '')} -c synchronous_commit=off".strip()
+        found["prepare_threshold"] = 1 if get_conf().prepare_statements else None
+        return found
+
+    def reconnect(self, *, patience: float | None = None) -> None:
+        """Try until the server is back, or `patience` seconds have passed (then raises ConnectionLost)."""
+        self.close()
+        began, pause = time.monotonic(), FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return self.connect()
+            except ConnectionLost as error:
+                if patience is not None and time.monotonic() - began > patience:
+                    raise
+                logger.warning("database is away, trying again in %.2f s: %s", pause, str(error).splitlines()[0])
+                time.sleep(pause)
+                pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @contextmanager
+    def cursor(self) -> Iterator[psycopg.Cursor[Any]]:
+        """A cursor in autocommit. Turns a broken connection into ConnectionLost."""
+        with self._lock:
+            self.connect()
+            assert self._connection is not None
+            try:
+                with self._connection.cursor() as cursor:
+                    yield cursor
+            except psycopg.OperationalError as error:
+                if self._connection is None or self._connection.broken or self._connection.closed:
+                    self.close()
+                    raise ConnectionLost(str(error)) from error
+                raise
+            except psycopg.InterfaceError as error:
+                self.close()
+                raise ConnectionLost(str(error)) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Cursor[Any]]:
+        """A cursor inside one transaction."""
+        with self.cursor() as cursor, cursor.connection.transaction():
+            yield cursor
+
+    def fetch(self, query: str, params: Any = None) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+        return self.retrying(lambda cursor: _rows(cursor, query, params))
+
+    def read(self, query: str, params: Any = None) -> list[tuple[Any, ...]]:
+        """Run a statement that changes nothing, however long the server is away."""
+        while True:
+            try:
+                return self.fetch(query, params)
+            except ConnectionLost:
+                self.reconnect()
+
+    def retrying[T](self, work: Callable[[psycopg.Cursor[Any]], T]) -> T:
+        """Call `work(cursor)` in autocommit, again if it lost a deadlock: then none of it was written."""
+        return self._again(self.cursor, work)
+
+    def transacting[T](self, work: Callable[[psycopg.Cursor[Any]], T]) -> T:
+        """Call `work(cursor)` in one transaction, again if it lost a deadlock."""
+        return self._again(self.transaction, work)
+
+    def _again[T](
+        self,
+        open_cursor: Callable[[], AbstractContextManager[psycopg.Cursor[Any]]],
+        work: Callable[[psycopg.Cursor[Any]], T],
+    ) -> T:
+        for attempt in range(1, RETRIES + 1):
+            try:
+                with open_cursor() as cursor:
+                    return work(cursor)
+            except (errors.DeadlockDetected, errors.SerializationFailure):
+                if attempt == RETRIES:
+                    raise
+                logger.info("statement lost a deadlock, trying again")
+        raise AssertionError("unreachable")
+
+
+def _rows(cursor: psycopg.Cursor[Any], query: str, params: Any) -> list[tuple[Any, ...]]:
+    cursor.execute(query, params)  # type: ignore[arg-type]  # statements are ours, never built from data
+    return cursor.fetchall() if cursor.description else []

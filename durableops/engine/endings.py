@@ -1,0 +1,244 @@
+"""How a run leaves its worker's hand without having finished its step: suspended, delayed, failed, stopped, handed back."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from durableops import failpoints
+from durableops.checkpoints import codec
+from durableops.checkpoints.failures import describe_error, describe_traceback
+from durableops.clock import monotonic
+from durableops.engine import bell, commit, inbound, retries
+from durableops.engine.checks import DeadlinePassed, WorkerStopping
+from durableops.engine.database import ConnectionLost, Database
+from durableops.engine.family import cancel_children, close_waits, create_children, nudge_parent
+from durableops.engine.hand import Hand
+from durableops.engine.waits import Expired, Suspend
+from durableops.engine.waking import wake
+from durableops.errors import ControlSignal, EffectInDoubt, FenceLost, RunCancelled, RunPaused, StepTimeout
+from durableops.limits.clocks import Clock, Firing, Phase
+from runs.fenced import Written
+from runs.transitions import Cursor, record_event
+
+logger = logging.getLogger("durableops.endings")
+
+
+class HandBack(ControlSignal):
+    """The run goes back to the queue without having done anything wrong."""
+
+    code = "signal.hand_back"
+
+    def __init__(self, cause: str, detail: str) -> None:
+        super().__init__(detail)
+        self.cause = cause
+
+
+def leave(database: Database, hand: Hand, signal: ControlSignal) -> bool:
+    """Write what `signal` means. Always False: the run is no longer in hand (a timeout may be retried, later)."""
+    match signal:
+        case Suspend():
+            _suspend(database, hand, signal)
+        case Expired() if signal.policy == "fail":
+            _end(database, hand, "time_out", str(signal), {})
+        case RunCancelled():
+            _end(database, hand, "stop", str(signal), {})
+        case DeadlinePassed():
+            _end(database, hand, "time_out", str(signal), _deadline_firing(hand).as_data())
+        case StepTimeout():
+            return _time_out_step(database, hand, signal)
+        case HandBack():
+            _hand_back(database, hand, signal.cause, signal.detail)
+        case RunPaused():
+            _hand_back(database, hand, "pause", str(signal))
+        case WorkerStopping():
+            _hand_back(database, hand, "worker_stopped", str(signal))
+        case FenceLost():
+            raise signal
+        case _:
+            raise AssertionError(f"no ending is written for {signal!r}")
+    return False
+
+
+def finished(database: Database, hand: Hand) -> None:
+    """What follows a terminal state: a parent may be waiting for it."""
+    if hand.claimed.has_parent:
+        nudge_parent(database, hand.run_id)
+
+
+def _end(database: Database, hand: Hand, event: str, reason: str, data: dict[str, Any]) -> None:
+    """End the run, and everything below it."""
+    hand.event(event, reason=reason, data=data, moves=True)
+
+    def also(cursor: Cursor, written: Written) -> None:
+        close_waits(cursor, [hand.run_id])
+        cancel_children(cursor, hand.run_id, actor="engine", reason=f"its parent ended: {reason}")
+
+    commit.execute(database, hand, hand.write(transition=event), also=also)
+    finished(database, hand)
+
+
+def _hand_back(database: Database, hand: Hand, cause: str, detail: str) -> None:
+    hand.event("hand_back", reason=detail, data={"cause": cause}, moves=True)
+    written = commit.execute(database, hand, hand.write(transition="hand_back", wake=(cause, detail)))
+    if written.state == "cancelled":
+        finished(database, hand)
+    else:
+        bell.ring()
+
+
+def _suspend(database: Database, hand: Hand, signal: Suspend) -> None:
+    """Open the wait and let go of the run, in one transaction with whatever makes the wait true already."""
+    failpoints.reach(failpoints.Point.BEFORE_SUSPEND)
+    wait = signal.wait
+    hand.event(
+        "suspend",
+        reason=str(signal),
+        data={k: wait[k] for k in ("kind", "name", "author_key", "correlation", "on_timeout") if wait.get(k)},
+        moves=True,
+    )
+    write = hand.write(transition="suspend", waits=[] if signal.again else [wait])
+    woken = False
+
+    def also(cursor: Cursor, written: Written) -> None:
+        nonlocal woken
+        if written.state == "waiting":
+            woken = _after_suspend(cursor, hand, signal)
+
+    if wait["kind"] == "event" and not signal.again:
+        before = _lock_event(hand, wait)
+        commit.execute(database, hand, write, before=before, also=also)
+    else:
+        commit.execute(database, hand, write, also=also)
+    if hand.cancel_requested:
+        finished(database, hand)
+    elif woken or signal.children:
+        bell.ring(max(1, len(signal.children or ())))
+
+
+def _lock_event(hand: Hand, wait: dict[str, Any]) -> Any:
+    def before(cursor: Cursor) -> None:
+        inbound.lock(
+            cursor, tenant_id=hand.claimed.tenant_id, name=wait["name"], correlation=wait["correlation"]
+        )
+
+    return before
+
+
+_WAIT = """
+SELECT id, state, due_at <= now() FROM runs_wait
+WHERE run_id = %s AND lineage = %s AND step_id = %s AND kind = %s AND name = %s AND author_key = %s"""
+
+
+def _after_suspend(cursor: Cursor, hand: Hand, signal: Suspend) -> bool:
+    """With the run's row locked: is what it waits for there already? Returns whether the run was woken again."""
+    wait = signal.wait
+    cursor.execute(
+        _WAIT, [hand.run_id, hand.claimed.lineage, hand.step.id, wait["kind"], wait["name"], wait["author_key"]]
+    )
+    wait_id, state, due = cursor.fetchone()
+    if state != "open" or (signal.again and due):
+        return wake(cursor, hand.run_id, cause=wait["kind"], detail="it was answered while the run was on its way to wait")
+    if signal.children:
+        create_children(cursor, signal.children, parent_id=hand.run_id, wait_id=wait_id,
+                        tenant_id=hand.claimed.tenant_id, actor=f"run {hand.run_id}")  # fmt: skip
+    if wait["kind"] == "event":
+        return inbound.match_wait(cursor, run_id=hand.run_id, wait_id=wait_id)
+    return False
+
+
+def fail_attempt(database: Database, hand: Hand, error: BaseException) -> bool:
+    """A step's code failed: enter it again later, or end the run. Outcomes of its calls are kept either way."""
+    if isinstance(error, ConnectionLost):
+        raise error
+    if isinstance(error, EffectInDoubt):
+        _end_in_doubt(database, hand, error)
+        return False
+    _retry_or_fail(database, hand, error, extra={"traceback": describe_traceback(error)})
+    return False
+
+
+def _retry_or_fail(database: Database, hand: Hand, error: BaseException, *, extra: dict[str, Any]) -> None:
+    stored = describe_error(error)
+    failed = hand.failed_attempts + 1
+    verdict = retries.decide(hand.step.retry, failed, error, hand.random)
+    fingerprint = codec.hash_hex(f"{hand.step.id}\n{stored.type}")[:16]
+    facts = {"error": stored.as_json(), "failed_attempts": failed, "elapsed_seconds": round(monotonic() - hand.entered_at, 3)}
+    told = (stored.type[:200], stored.message, fingerprint)
+    hand.drop_pending()
+    if isinstance(verdict, retries.RetryAt):
+        facts["delay_seconds"] = round(verdict.delay, 3)
+        hand.event("retry_later", reason=str(stored)[:500], data={**facts, **extra}, moves=True)
+        write = hand.write(
+            transition="retry_later", delay=verdict.delay, failed_attempt=True, error=told,
+            wake=("retry", f"attempt {failed} of step {hand.step.id!r} failed: {stored.type}"),
+        )  # fmt: skip
+    else:
+        hand.event("fail", reason=f"{verdict.why}: {stored}"[:500], data={**facts, **extra}, moves=True)
+        write = hand.write(transition="fail", failed_attempt=True, error=told)
+    written = commit.execute(database, hand, write)
+    if written.state in ("failed", "cancelled"):
+        finished(database, hand)
+    elif isinstance(verdict, retries.RetryAt) and verdict.delay == 0:
+        bell.ring()
+
+
+def _time_out_step(database: Database, hand: Hand, signal: StepTimeout) -> bool:
+    elapsed = monotonic() - hand.entered_at
+    again = isinstance(
+        retries.decide(hand.step.retry, hand.failed_attempts + 1, signal, hand.random), retries.RetryAt
+    )
+    firing = Firing(
+        clock=Clock.STEP_TIMEOUT,
+        limit_seconds=hand.step.timeout,
+        trigger=f"attempt {hand.attempt} of step {hand.step.id!r} was still running",
+        elapsed_seconds=elapsed,
+        phase=Phase.COMPUTING,
+        next_state="queued" if again else "failed",
+    )
+    hand.event("step_timeout", reason=str(signal), data=firing.as_data())
+    if signal.context.get("late"):
+        hand.event(
+            "late_result_rejected",
+            reason=f"step {hand.step.id!r} returned after its timeout; its result was refused.",
+            data={"elapsed_seconds": round(elapsed, 3)},
+        )
+    _retry_or_fail(database, hand, signal, extra={"clock": Clock.STEP_TIMEOUT})
+    return False
+
+
+def _end_in_doubt(database: Database, hand: Hand, error: EffectInDoubt) -> None:
+    hand.event("doubt", reason=str(error), data=dict(error.context), moves=True)
+    commit.execute(database, hand, hand.write(transition="doubt"))
+
+
+def _deadline_firing(hand: Hand) -> Firing:
+    limit = hand.definition.deadline
+    return Firing(
+        clock=Clock.RUN_DEADLINE,
+        limit_seconds=limit.total_seconds() if limit else None,
+        trigger=f"the run's deadline came while it was in step {hand.step.id!r}",
+        elapsed_seconds=monotonic() - hand.entered_at,
+        phase=Phase.COMPUTING,
+        next_state="timed_out",
+    )
+
+
+def reject_late_result(database: Database, hand: Hand, lost: FenceLost) -> None:
+    """Somebody else holds the run: say so on its timeline and do nothing more for it. An ordinary answer."""
+    logger.info("late result of run %s was refused: %s", hand.run_id, lost)
+    try:
+        with database.cursor() as cursor:
+            record_event(
+                cursor,
+                hand.run_id,
+                "late_result_rejected",
+                reason=str(lost),
+                step_id=hand.step.id,
+                attempt=hand.attempt,
+                fence=hand.fence,
+                worker_id=hand.worker_id,
+                data={"entered_seconds_ago": round(monotonic() - hand.entered_at, 3)},
+            )
+    except ConnectionLost as error:
+        logger.warning("the refusal of a late result of run %s could not be recorded: %s", hand.run_id, error)

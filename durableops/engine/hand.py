@@ -1,0 +1,238 @@
+"""A run in hand: what its holder knows since the claim, and what it has to write with its next commit."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from durableops.authoring.definitions import StepDefinition, WorkflowDefinition
+from durableops.authoring.state import State
+from durableops.checkpoints.states import decode_state
+from durableops.clock import monotonic
+from durableops.errors import DuplicateName
+from runs.claiming import Claimed
+from runs.fenced import CheckpointRow, FencedWrite, Written
+
+FLUSH_AFTER_SECONDS = 1.0
+"""Log lines and progress wait at most this long for a commit to travel with."""
+
+
+@dataclass(kw_only=True)
+class KnownEffect:
+    """An effect that was on record when the step (or page) was entered again."""
+
+    id: int
+    slot: str
+    key: str
+    request_hash: str
+    state: str
+    attempts: int
+    result: str | None
+    error_class: str
+    error_message: str
+    window_closes: float | None
+    """On this process's monotonic clock; None when the downstream never forgets."""
+    fence: int
+
+
+@dataclass(kw_only=True)
+class KnownWait:
+    """A wait that was on record when the step was entered again."""
+
+    id: int
+    state: str
+    answer: str | None
+    answered_by: str
+    on_timeout: str
+    turns: int
+    due: bool
+    """Whether its own time has come (or it has none)."""
+
+
+@dataclass(kw_only=True)
+class Stopping:
+    """Whether this process is on its way out. Written by its signal handler, read by every run in hand."""
+
+    since: float | None = None
+    leave_at: float | None = None
+    """After this, runs leave their step at the next `run.` call instead of at the next commit (monotonic clock)."""
+
+    def begin(self, *, grace_seconds: float) -> None:
+        if self.since is None:
+            self.since = monotonic()
+            self.leave_at = self.since + grace_seconds / 2
+
+
+class Hand:
+    """One claimed run. Not shared between threads except through the engine's ops."""
+
+    def __init__(
+        self, claimed: Claimed, definition: WorkflowDefinition, *, worker_id: UUID, stopping: Stopping
+    ) -> None:
+        self.claimed = claimed
+        self.stopping = stopping
+        self.definition = definition
+        self.worker_id = worker_id
+        self.run_id = claimed.run_id
+        self.fence = claimed.fence
+        self.head_seq = claimed.head_seq
+        self.state_json = claimed.state_json
+        self.cursor: Any = claimed.cursor
+        self.effects_through = claimed.effects_through
+        self.newest_effect = claimed.effects_through
+        self.deadline = _at(claimed.deadline_left)
+        self.cancel_requested = claimed.cancel_requested
+        self.pause_requested = False
+        self.step: StepDefinition = definition.step(claimed.step_id)
+        self.attempt = claimed.step_attempts + claimed.recoveries + 1
+        self.failed_attempts = claimed.step_attempts
+        self.entry = claimed.step_entries
+        self.resumed = claimed.resumes > 0
+        """Whether something of this step or page may be on record already."""
+        self.random = random.Random()  # noqa: S311 - jitter, not secrets
+        self.taken_at = monotonic()
+        self.last_commit = self.taken_at
+        self._clear_pending()
+        self.begin_entry()
+
+    def begin_entry(self) -> None:
+        """Enter the present step from its top, with its state decoded from the committed bytes."""
+        self.state: State = decode_state(self.definition.state, self.state_json)
+        self.used: set[tuple[str, ...]] = set()
+        self.effects: dict[str, KnownEffect] = {}
+        self.waits: dict[tuple[str, str, str], KnownWait] = {}
+        self.decisions: dict[tuple[str, str, str], str] = {}
+        self.loaded = not self.resumed
+        self.entered_at = self.page_at = monotonic()
+        self.in_page = False
+
+    @property
+    def step_deadline(self) -> float | None:
+        """When the present entry times out, on the monotonic clock."""
+        return None if self.step.timeout is None else self.entered_at + self.step.timeout
+
+    def use(self, kind: str, *names: str) -> None:
+        """Note that a name and key were used. Raises DuplicateName the second time in one entry."""
+        place = (kind, *names)
+        if place in self.used:
+            shown = ", ".join(repr(n) for n in names if n)
+            raise DuplicateName(
+                f"step {self.step.id!r} used {kind} {shown} twice in one entry; give the second a key of its own."
+            )
+        self.used.add(place)
+
+    def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        self._logs.append(
+            {
+                "n": len(self._logs),
+                "at": datetime.now(UTC).isoformat(),
+                "level": level,
+                "message": message,
+                "fields": fields,
+            }
+        )
+
+    def progress(self, done: int, total: int | None, note: str) -> None:
+        self._progress = (done, total, note)
+
+    def settle(self, effect_id: int, **outcome: Any) -> None:
+        """Note an effect's outcome; it is committed before, or with, the checkpoint that relies on it."""
+        self._outcomes[effect_id] = {**self._outcomes.get(effect_id, {"reused": 0}), "id": effect_id, **outcome}
+        self.newest_effect = max(self.newest_effect, effect_id)
+
+    def reuse(self, effect_id: int) -> None:
+        """Note that a recorded result answered a call."""
+        row = self._outcomes.setdefault(effect_id, {"id": effect_id, "reused": 0})
+        row["reused"] += 1
+        self._reused += 1
+        self.newest_effect = max(self.newest_effect, effect_id)
+
+    def repeat(self, count: int) -> None:
+        """Note calls that were sent again with their old key."""
+        self._repeated += count
+
+    def record(self, row: dict[str, Any]) -> None:
+        self._records.append(row)
+
+    def decide(self, row: dict[str, Any]) -> None:
+        self._decisions.append(row)
+
+    def keep(self, row: dict[str, Any]) -> None:
+        self._artifacts.append(row)
+
+    def event(self, name: str, *, reason: str = "", data: dict[str, Any] | None = None, moves: bool = False) -> None:
+        self._events.append(
+            {"n": len(self._events), "event": name, "reason": reason, "data": data or {}, "moves": moves}
+        )
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether something has waited long enough to deserve a commit of its own."""
+        waiting = self._logs or self._progress
+        return bool(waiting) and monotonic() - self.last_commit > FLUSH_AFTER_SECONDS
+
+    def write(self, *, checkpoint: CheckpointRow | None = None, transition: str | None = None, **more: Any) -> FencedWrite:
+        """Everything that is pending, as one write. It stays pending until `written`."""
+        return FencedWrite(
+            run_id=self.run_id,
+            fence=self.fence,
+            seq=self.head_seq,
+            worker_id=self.worker_id,
+            step_id=self.step.id,
+            attempt=self.attempt,
+            entry=self.entry,
+            checkpoint=checkpoint,
+            transition=transition,
+            outcomes=list(self._outcomes.values()),
+            records=self._records,
+            decisions=self._decisions,
+            artifacts=self._artifacts,
+            events=self._events,
+            logs=self._logs,
+            progress=self._progress,
+            reused=self._reused,
+            repeated=self._repeated,
+            **more,
+        )
+
+    def written(self, write: FencedWrite, found: Written) -> None:
+        """Take over what a write left behind."""
+        self.fence = write.fence
+        self.head_seq = found.head_seq
+        self.cancel_requested = found.cancel_requested
+        self.pause_requested = found.paused or found.switched_off
+        self.deadline = _at(found.deadline_left)
+        self.last_commit = monotonic()
+        self.newest_effect = max([self.newest_effect, *found.intents.values()])
+        self._clear_pending()
+
+    def drop_pending(self) -> None:
+        """Forget log lines and progress of an entry that will be made again; effects' outcomes are kept."""
+        self._progress = None
+
+    def advance_to(self, step: StepDefinition) -> None:
+        """Go on with the next step: nothing of it can be on record yet."""
+        self.step = step
+        self.cursor = None
+        self.attempt, self.failed_attempts, self.entry = 1, 0, 1
+        self.resumed = False
+        self.effects_through = self.newest_effect
+        self.begin_entry()
+
+    def _clear_pending(self) -> None:
+        self._outcomes: dict[int, dict[str, Any]] = {}
+        self._records: list[dict[str, Any]] = []
+        self._decisions: list[dict[str, Any]] = []
+        self._artifacts: list[dict[str, Any]] = []
+        self._events: list[dict[str, Any]] = []
+        self._logs: list[dict[str, Any]] = []
+        self._progress: tuple[int, int | None, str] | None = None
+        self._reused = 0
+        self._repeated = 0
+
+
+def _at(seconds_left: float | None) -> float | None:
+    return None if seconds_left is None else monotonic() + seconds_left

@@ -1,0 +1,74 @@
+"""Ending a step that does not end itself: its run is taken away first, then its process is killed."""
+
+from __future__ import annotations
+
+import random
+
+from durableops.authoring import registry
+from durableops.clock import monotonic
+from durableops.engine import retries
+from durableops.engine.watch import Watched
+from durableops.errors import StepTimeout, WorkflowNotFound
+from durableops.limits.clocks import Clock, Firing, Phase
+from runs.transitions import Cursor, TransitionRefused, fire, record_event
+
+_LOOK = """
+SELECT r.workflow, p.version, r.step_attempts, r.worker_id FROM runs_run r JOIN runs_workflow_plan p ON p.id = r.plan_id
+WHERE r.id = %s AND r.fence = %s AND r.state = 'running' FOR NO KEY UPDATE OF r"""
+
+
+def take_away(cursor: Cursor, watched: Watched) -> bool:
+    """Take the run from a step past its timeout and grace. False when it is not held that way any more.
+
+    Needs a transaction. The step's late result, should one come, meets a run that is not running under its fence.
+    """
+    cursor.execute(_LOOK, [watched.run_id, watched.fence])
+    row = cursor.fetchone()
+    if row is None:
+        return False
+    workflow, version, attempts, worker_id = row
+    verdict = _verdict(workflow, version, watched, attempts + 1)
+    again = isinstance(verdict, retries.RetryAt)
+    firing = Firing(
+        clock=Clock.STEP_TIMEOUT,
+        limit_seconds=watched.timeout,
+        trigger=f"step {watched.step_id!r} did not end by itself and its process was killed",
+        elapsed_seconds=monotonic() - watched.entered_at,
+        phase=Phase.COMPUTING,
+        next_state="queued" if again else "failed",
+    )
+    record_event(
+        cursor, watched.run_id, "step_timeout", reason=firing.trigger, step_id=watched.step_id, attempt=attempts + 1,
+        fence=watched.fence, worker_id=worker_id, data=firing.as_data(),
+    )  # fmt: skip
+    message = f"step {watched.step_id!r} ran longer than {watched.timeout:g} s and did not stop"
+    sets = {
+        "step_attempts": attempts + 1,
+        "error_class": "durableops.errors.StepTimeout",
+        "error_message": message,
+        "error_fingerprint": "step_timeout",
+        "wake_cause": "step_timeout",
+        "wake_detail": message,
+    }
+    try:
+        fire(
+            "kill_step" if again else "give_up",
+            watched.run_id,
+            using=cursor,
+            fence=watched.fence,
+            delay=verdict.delay if isinstance(verdict, retries.RetryAt) else 0.0,
+            actor="supervisor",
+            reason=message,
+            sets=sets,
+        )
+    except TransitionRefused:
+        return False
+    return True
+
+
+def _verdict(workflow: str, version: int, watched: Watched, failed: int) -> retries.RetryAt | retries.GiveUp:
+    try:
+        step = registry.workflow(workflow, version).step(watched.step_id)
+    except (WorkflowNotFound, KeyError):
+        return retries.GiveUp(why="its step is unknown here")
+    return retries.decide(step.retry, failed, StepTimeout(), random.Random())  # noqa: S311 - jitter

@@ -1,0 +1,74 @@
+"""A worker's lease: a row with a counter its parent raises, and a session advisory lock that ends with its connection."""
+
+from __future__ import annotations
+
+import os
+import socket
+from uuid import UUID
+
+from durableops.authoring import registry
+from durableops.conf import get_conf
+from durableops.engine.database import Database
+from runs.ids import uuid7
+from runs.models.worker import LOCK_CLASS
+
+_REGISTER = """
+INSERT INTO runs_worker (id, number, host, pid, child_pid, started_at, counter, renewed_at, lease_seconds,
+    heartbeat_seconds, draining, ended_why, versions)
+VALUES (%(id)s, nextval('runs_worker_number'), %(host)s, %(pid)s, %(child)s, now(), 0, now(), %(lease)s, %(beat)s, false,
+    '', %(versions)s::jsonb)
+RETURNING number"""
+_RENEW = """
+UPDATE runs_worker SET counter = counter + 1, renewed_at = now(), draining = %(draining)s
+WHERE id = %(id)s AND ended_at IS NULL RETURNING number"""
+_END = "UPDATE runs_worker SET ended_at = now(), ended_why = %(why)s WHERE id = %(id)s AND ended_at IS NULL"
+
+
+class Lease:
+    """The lease of one worker id. An id is used for one process start and never again."""
+
+    def __init__(self, database: Database) -> None:
+        self.id: UUID = uuid7()
+        self._database = database
+        self._number = 0
+        self._locked_on = 0
+
+    def register(self, *, child_pid: int, versions_json: str) -> None:
+        """Write the row, then take the lock that shows this session is alive."""
+        conf = get_conf()
+        rows = self._database.fetch(
+            _REGISTER,
+            {
+                "id": self.id,
+                "host": socket.gethostname()[:255],
+                "pid": os.getpid(),
+                "child": child_pid,
+                "lease": conf.lease_seconds,
+                "beat": conf.heartbeat_seconds,
+                "versions": versions_json,
+            },
+        )
+        self._number = rows[0][0]
+        self._lock()
+
+    def renew(self, *, draining: bool = False) -> bool:
+        """Raise the counter. False when somebody has declared this worker dead. Raises ConnectionLost."""
+        if self._locked_on != self._database.connects:
+            self._lock()
+        return bool(self._database.fetch(_RENEW, {"id": self.id, "draining": draining}))
+
+    def end(self, why: str) -> None:
+        """Say that this worker has gone, so that nobody has to find out."""
+        self._database.fetch(_END, {"id": self.id, "why": why[:200]})
+
+    def _lock(self) -> None:
+        self._database.fetch("SELECT pg_try_advisory_lock(%s, %s)", [LOCK_CLASS, self._number])
+        self._locked_on = self._database.connects
+
+
+def versions() -> dict[str, list[int]]:
+    """Every workflow this process knows, with its versions."""
+    found: dict[str, list[int]] = {}
+    for definition in registry.workflows():
+        found.setdefault(definition.name, []).append(definition.version)
+    return found

@@ -1,0 +1,66 @@
+"""Reading what a step left behind before it was interrupted: effects, waits, decisions. Once for each re-entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from durableops.clock import monotonic
+from durableops.engine.database import Database
+from durableops.engine.hand import Hand, KnownEffect, KnownWait
+from durableops.engine.ops import Ask, Logic
+
+_EFFECT = """
+SELECT id, encode(slot, 'hex'), key, request_hash, state, attempts, result, error_class, error_message,
+       extract(epoch FROM window_ends_at - now())::float8, fence
+FROM runs_effect WHERE """
+_OF_ENTRY = _EFFECT + "run_id = %s AND id > %s ORDER BY id"
+_OF_SLOTS = _EFFECT + "slot = ANY(%s)"
+_WAITS = """
+SELECT kind, name, author_key, id, state, answer, answered_by, on_timeout, turns, coalesce(due_at <= now(), true)
+FROM runs_wait WHERE run_id = %s AND lineage = %s AND step_id = %s"""
+_DECISIONS = "SELECT name, author_key, input_hash, result FROM runs_decision WHERE run_id = %s AND step_id = %s"
+
+
+def ensure_loaded(hand: Hand) -> Logic[None]:
+    """Load what this step (or page) may find again. A first entry has nothing to find and asks nothing."""
+    if not hand.loaded:
+        yield Ask(lambda database: _load(hand, database))
+
+
+def load_slots(hand: Hand, slots: list[str]) -> Logic[dict[str, KnownEffect]]:
+    """The effects that hold these slots, whoever made them."""
+    wanted = [bytes.fromhex(slot) for slot in slots]
+    rows = yield Ask(lambda database: database.read(_OF_SLOTS, [wanted]))
+    return {effect.slot: effect for effect in map(_effect, rows)}
+
+
+def _load(hand: Hand, database: Database) -> None:
+    claimed = hand.claimed
+    for row in database.read(_OF_ENTRY, [hand.run_id, hand.effects_through]):
+        effect = _effect(row)
+        hand.effects[effect.slot] = effect
+    for row in database.read(_WAITS, [hand.run_id, claimed.lineage, hand.step.id]):
+        kind, name, key, *rest = row
+        hand.waits[kind, name, key] = KnownWait(
+            **dict(zip(("id", "state", "answer", "answered_by", "on_timeout", "turns", "due"), rest, strict=True))
+        )
+    for name, key, input_hash, result in database.read(_DECISIONS, [hand.run_id, hand.step.id]):
+        hand.decisions[name, key, input_hash] = result
+    hand.loaded = True
+
+
+def _effect(row: tuple[Any, ...]) -> KnownEffect:
+    (id_, slot, key, request_hash, state, attempts, result, error_class, error_message, window_left, fence) = row
+    return KnownEffect(
+        id=id_,
+        slot=slot,
+        key=key,
+        request_hash=request_hash,
+        state=state,
+        attempts=attempts,
+        result=result,
+        error_class=error_class,
+        error_message=error_message,
+        window_closes=None if window_left is None else monotonic() + window_left,
+        fence=fence,
+    )

@@ -1,0 +1,197 @@
+"""Starting runs: one way in for commands, API and parents. Idempotent for a tenant and start key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, connection, transaction
+from pydantic import ValidationError
+
+from durableops.authoring import registry
+from durableops.authoring.definitions import WorkflowDefinition
+from durableops.checkpoints.codec import canonical, check_key, hash_hex
+from durableops.checkpoints.states import encode_state
+from durableops.conf import get_conf
+from durableops.engine import bell
+from durableops.engine.plans import plan_id
+from durableops.errors import InputRefused, PayloadRefused, StartConflict
+from runs.ids import uuid7
+from runs.models import Tenant
+from runs.transitions import Cursor
+
+START_KEY_UNIQUE = "run_start_key_unique"
+MAX_LABELS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """The run that answers the request."""
+
+    run_id: UUID
+    created: bool
+    """False when an earlier request with the same key made it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """A run that has passed every check and can be written."""
+
+    definition: WorkflowDefinition
+    state_json: str
+    input_hash: str
+    labels: dict[str, str]
+
+
+_INSERT = """
+WITH run AS (
+    INSERT INTO runs_run (id, tenant_id, workflow, plan_id, state, state_since, priority, due_at, start_key, input_hash,
+        created_at, created_by, labels, parent_id, parent_wait_id, child_index, fence, paused, paused_by, cancel_requested,
+        cancel_requested_by, cancel_reason, deadline_at, lineage, head_seq, state_seq, step_id, step_entries, step_attempts,
+        recoveries, max_recoveries, wake_cause, wake_detail, resumes, effects_avoided, progress_note, error_class,
+        error_message, error_fingerprint)
+    VALUES (%(id)s, %(tenant)s, %(workflow)s, %(plan)s, 'queued', now(), %(priority)s,
+        greatest(now(), coalesce(%(start_at)s, now())), %(start_key)s, %(input_hash)s, now(), %(by)s, %(labels)s::jsonb,
+        %(parent)s, %(parent_wait)s, %(child_index)s, 0, false, '', false, '', '',
+        least(%(deadline_at)s, now() + %(deadline)s * interval '1 second'), 1, 0, 0, %(step)s, 1, 0, 0,
+        %(max_recoveries)s, '', '', 0, 0, '', '', '', '')
+    RETURNING id
+), checkpoint AS (
+    INSERT INTO runs_checkpoint (run_id, seq, lineage, kind, step_id, next_step, plan_id, state, state_seq, output_hash,
+        effects_through, fence, entry, attempt, at)
+    SELECT id, 0, 1, 'start', '', %(step)s, %(plan)s, %(state)s, 0, '', 0, 0, 0, 0, now() FROM run
+)
+INSERT INTO runs_event (run_id, at, event, from_state, to_state, step_id, attempt, fence, actor, reason, data)
+SELECT id, now(), 'start', '', 'queued', '', 0, 0, %(by)s, '', '{}'::jsonb FROM run
+"""
+
+
+def check_new(workflow: str, given: Any, *, version: int | None = None, labels: Mapping[str, str] | None = None) -> NewRun:
+    """Check a start before anything is written. Raises WorkflowNotFound or InputRefused with the path."""
+    definition = registry.workflow(workflow, version)
+    if not isinstance(given, dict):
+        raise InputRefused(f"the input of {workflow!r} is not a JSON object: give one with the fields of its state.")
+    try:
+        text = canonical(given, what="input", max_bytes=get_conf().payload_max_bytes)
+        state = definition.state.model_validate_json(text)
+        state_json = encode_state(state)
+    except PayloadRefused as refused:
+        raise InputRefused(refused.detail, path=refused.path) from None
+    except ValidationError as refused:
+        first = refused.errors(include_url=False, include_input=False)[0]
+        path = "".join(f"/{part}" for part in first["loc"])
+        raise InputRefused(
+            f"input of {workflow!r}, {path or 'the whole'}: {first['msg']}. Compare the fields of {definition.state.__name__}.",
+            path=path,
+        ) from None
+    return NewRun(
+        definition=definition,
+        state_json=state_json,
+        input_hash=hash_hex(f"{workflow}:{text}"),
+        labels=_checked_labels(labels or {}),
+    )
+
+
+def start(
+    workflow: str,
+    given: Any,
+    *,
+    tenant: Tenant,
+    actor: str,
+    start_key: str | None = None,
+    version: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    priority: int = 0,
+    start_at: datetime | None = None,
+) -> Started:
+    """Start a run, or return the one that the same tenant and key started before.
+
+    Raises InputRefused, WorkflowNotFound, and StartConflict when the key stands for another workflow or input.
+    """
+    new = check_new(workflow, given, version=version, labels=labels)
+    if start_key is not None:
+        check_key(start_key, what="start key")
+    if not -100 <= priority <= 100:
+        raise InputRefused(f"priority is {priority}; give a whole number from -100 to 100.")
+    run_id = uuid7()
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            insert(cursor, new, run_id=run_id, tenant_id=tenant.pk, actor=actor, start_key=start_key,
+                   priority=priority, start_at=start_at)  # fmt: skip
+            transaction.on_commit(bell.ring)
+    except IntegrityError as error:
+        if constraint_of(error) != START_KEY_UNIQUE:
+            raise
+        return _earlier(tenant, start_key, new)
+    return Started(run_id=run_id, created=True)
+
+
+def insert(
+    cursor: Cursor,
+    new: NewRun,
+    *,
+    run_id: UUID,
+    tenant_id: int,
+    actor: str,
+    start_key: str | None = None,
+    priority: int = 0,
+    start_at: datetime | None = None,
+    parent: tuple[UUID, int, int] | None = None,
+    deadline_at: datetime | None = None,
+) -> None:
+    """Write the run, its first checkpoint and its first event in one statement."""
+    deadline: timedelta | None = new.definition.deadline
+    cursor.execute(
+        _INSERT,
+        {
+            "id": run_id,
+            "tenant": tenant_id,
+            "workflow": new.definition.name,
+            "plan": plan_id(cursor, new.definition),
+            "priority": priority,
+            "start_at": start_at,
+            "start_key": start_key,
+            "input_hash": new.input_hash,
+            "by": actor,
+            "labels": json.dumps(new.labels),
+            "parent": parent[0] if parent else None,
+            "parent_wait": parent[1] if parent else None,
+            "child_index": parent[2] if parent else None,
+            "deadline": deadline.total_seconds() if deadline else None,
+            "deadline_at": deadline_at,
+            "step": new.definition.steps[0].id,
+            "max_recoveries": new.definition.max_recoveries,
+            "state": new.state_json,
+        },
+    )
+
+
+def constraint_of(error: IntegrityError) -> str:
+    """Name of the constraint an insert ran into; every other violation keeps its own face."""
+    diagnostics = getattr(error.__cause__, "diag", None)
+    return getattr(diagnostics, "constraint_name", None) or ""
+
+
+def _earlier(tenant: Tenant, start_key: str | None, new: NewRun) -> Started:
+    found = tenant.runs.filter(start_key=start_key).values_list("id", "input_hash").get()
+    if found[1] != new.input_hash:
+        raise StartConflict(
+            f"start key {start_key!r} started run {found[0]} with another workflow or input. Use that run, or another key.",
+            run=str(found[0]),
+        )
+    return Started(run_id=found[0], created=False)
+
+
+def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    if len(labels) > MAX_LABELS:
+        raise InputRefused(f"there are {len(labels)} labels; at most {MAX_LABELS} are kept.")
+    for name, value in labels.items():
+        check_key(name, what="label name")
+        if not isinstance(value, str):
+            raise InputRefused(f"label {name!r} is not text; labels are text.")
+        check_key(value, what=f"label {name!r}")
+    return dict(labels)

@@ -1,0 +1,205 @@
+"""The logic of waits: found by name and key, answered once, suspended on otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from durableops.authoring.definitions import ToolDefinition
+from durableops.checkpoints import codec
+from durableops.conf import get_conf
+from durableops.engine import calls
+from durableops.engine.checks import check_may_go_on, flush_if_stale
+from durableops.engine.hand import Hand, KnownWait
+from durableops.engine.ops import Compute, Logic
+from durableops.engine.records import ensure_loaded
+from durableops.errors import Fatal, InputRefused, RunCancelled, Suspended, WaitTimeout
+
+ON_TIMEOUT = ("raise", "continue", "cancel", "fail")
+LONGEST = timedelta(days=365 * 100)
+"""No wait is longer than a hundred years: beyond that a date is a mistake."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a person decided."""
+
+    approved: bool
+    by: str
+    comment: str = ""
+
+
+class Suspend(Suspended):
+    """Leave the step and wait."""
+
+    def __init__(self, wait: dict[str, Any], *, children: list[Any] | None = None, again: bool = False) -> None:
+        super().__init__(f"waits for {wait['kind']} {wait['name']!r}.")
+        self.wait = wait
+        self.children = children
+        self.again = again
+        """Whether the wait is on record and simply goes on."""
+
+
+class Expired(RunCancelled):
+    """A wait's clock ended the run, by its policy."""
+
+    def __init__(self, detail: str, *, policy: str) -> None:
+        super().__init__(detail)
+        self.policy = policy
+
+
+def wait_for(
+    hand: Hand, kind: str, name: str, *, correlation: str, key: str, timeout: timedelta | None, on_timeout: str,
+    look_back: timedelta,
+) -> Logic[Any]:  # fmt: skip
+    """Wait for an event (or a file) and return its payload."""
+    known = yield from known_wait(hand, kind, name, key, on_timeout)
+    if known is not None:
+        if known.state != "open":
+            return _answered(hand, kind, name, known)
+        raise Suspend(wait_row(kind, name, key), again=True)
+    if correlation:
+        _checked(correlation, "correlation")
+    raise Suspend(
+        wait_row(
+            kind, name, key, correlation=correlation, expires=timeout, on_timeout=on_timeout,
+            since=(hand.claimed.created_at - look_back).isoformat(),
+        )
+    )  # fmt: skip
+
+
+def approval(
+    hand: Hand, name: str, *, key: str, question: str, facts: Mapping[str, Any] | None, timeout: timedelta | None,
+    on_timeout: str, on_refusal: str,
+) -> Logic[Any]:  # fmt: skip
+    """Ask a person. A refusal ends the run as cancelled unless on_refusal is "return"."""
+    if on_refusal not in ("cancel", "return"):
+        raise Fatal(f"on_refusal is {on_refusal!r}; give 'cancel' or 'return'.")
+    known = yield from known_wait(hand, "approval", name, key, on_timeout)
+    if known is not None and known.state == "open":
+        raise Suspend(wait_row("approval", name, key), again=True)
+    if known is None:
+        text = codec.canonical(dict(facts or {}), what="facts", max_bytes=get_conf().payload_max_bytes)
+        raise Suspend(
+            wait_row("approval", name, key, expires=timeout, on_timeout=on_timeout, question=question, facts=text,
+                 facts_hash=codec.hash_hex(f"{question}:{text}"))
+        )  # fmt: skip
+    if known.state == "expired":
+        return _answered(hand, "approval", name, known)
+    found = codec.loads(known.answer or "{}")
+    answer = Answer(approved=bool(found.get("approved")), by=known.answered_by, comment=found.get("comment", ""))
+    if not answer.approved and on_refusal == "cancel":
+        raise Expired(f"approval {name!r} was refused by {answer.by}: {answer.comment}", policy="cancel")
+    return answer
+
+
+def sleep(hand: Hand, seconds: float | timedelta, *, key: str) -> Logic[None]:
+    """Sleep for a while, counted from when the wait was first recorded."""
+    length = seconds if isinstance(seconds, timedelta) else _seconds(seconds)
+    if length < timedelta(0):
+        raise Fatal(f"a sleep of {length} was asked for; give zero or more.")
+    known = yield from known_wait(hand, "time", "sleep", key, "continue")
+    _sleep_on(known, "sleep", key, length)
+
+
+def sleep_until(hand: Hand, when: datetime, *, key: str) -> Logic[None]:
+    """Sleep until an instant; one that has passed goes on at once."""
+    if when.tzinfo is None:
+        raise Fatal(f"sleep_until got {when!r} without a time zone; give an aware datetime.")
+    known = yield from known_wait(hand, "time", "sleep_until", key, "continue")
+    _sleep_on(known, "sleep_until", key, when - datetime.now(UTC))
+
+
+def _sleep_on(known: KnownWait | None, name: str, key: str, length: timedelta) -> None:
+    if known is None and length > timedelta(0):
+        raise Suspend(wait_row("time", name, key, due=_not_too_long(length), on_timeout="continue"))
+    if known is not None and known.state == "open" and not known.due:
+        raise Suspend(wait_row("time", name, key), again=True)
+
+
+def poll(
+    hand: Hand, tool: ToolDefinition, *, every: timedelta, until: Callable[[Any], Any], timeout: timedelta | None,
+    on_timeout: str, resource: str, key: str, request: Mapping[str, Any],
+) -> Logic[Any]:  # fmt: skip
+    """Take turns until one satisfies; each turn is a record of its own and the worker is free between them."""
+    if every <= timedelta(0):
+        raise Fatal(f"poll of {tool.name} has every={every}; give more than zero.")
+    known = yield from known_wait(hand, "poll", tool.name, key, on_timeout)
+    if known is not None and known.state == "expired":
+        return _answered(hand, "poll", tool.name, known)
+    turns = known.turns if known is not None else 0
+    row = wait_row("poll", tool.name, key, due=every, expires=timeout, on_timeout=on_timeout, turns=turns)
+    if known is not None and not known.due:
+        raise Suspend(row, again=True)
+    result = yield from calls.call(hand, tool, resource=resource, key=f"{key}#{turns + 1}", request=request)
+    satisfied = yield Compute(until, (result,))
+    if not satisfied:
+        raise Suspend(row | {"turns": turns + 1})
+    return result
+
+
+def known_wait(hand: Hand, kind: str, name: str, key: str, on_timeout: str) -> Logic[KnownWait | None]:
+    check_may_go_on(hand)
+    yield from flush_if_stale(hand)
+    _checked(name, "name of a wait")
+    if key:
+        _checked(key, "key of a wait")
+    if on_timeout not in ON_TIMEOUT:
+        raise Fatal(f"on_timeout is {on_timeout!r}; give one of {', '.join(ON_TIMEOUT)}.")
+    hand.use(kind, name, key)
+    yield from ensure_loaded(hand)
+    return hand.waits.get((kind, name, key))
+
+
+def _answered(hand: Hand, kind: str, name: str, known: KnownWait) -> Any:
+    if known.state == "answered":
+        return codec.loads(known.answer or "null", what=f"answer of {name!r}")
+    detail = f"{kind} {name!r} ended without an answer ({known.state})."
+    if known.on_timeout == "raise":
+        raise WaitTimeout(detail, wait=known.id)
+    if known.on_timeout == "continue":
+        return None
+    raise Expired(detail, policy=known.on_timeout)
+
+
+def wait_row(
+    kind: str, name: str, key: str, *, correlation: str = "", due: timedelta | None = None,
+    expires: timedelta | None = None, on_timeout: str = "raise", turns: int = 0, question: str = "", facts: str = "",
+    facts_hash: str = "", since: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "kind": kind,
+        "name": name,
+        "author_key": key,
+        "correlation": correlation,
+        "since": since,
+        "due_seconds": None if due is None else due.total_seconds(),
+        "expires_seconds": None if expires is None else _not_too_long(expires).total_seconds(),
+        "on_timeout": on_timeout,
+        "turns": turns,
+        "question": question,
+        "facts": facts,
+        "facts_hash": facts_hash,
+    }
+
+
+def _checked(text: str, what: str) -> None:
+    try:
+        codec.check_key(text, what=what)
+    except InputRefused as refused:
+        raise Fatal(refused.detail) from None
+
+
+def _seconds(value: float) -> timedelta:
+    try:
+        return timedelta(seconds=value)
+    except (OverflowError, ValueError):
+        raise Fatal(f"a sleep of {value!r} seconds was asked for; give a finite number of seconds.") from None
+
+
+def _not_too_long(length: timedelta) -> timedelta:
+    if length > LONGEST:
+        raise Fatal(f"a wait of {length.days} days was asked for; at most {LONGEST.days} are possible.")
+    return length

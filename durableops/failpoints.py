@@ -1,0 +1,72 @@
+"""Named points at which a drill or test may stop, kill or hold a process. Nothing happens unless one is armed.
+
+Arm them for a process with DURABLEOPS_FAILPOINTS="after_intent=kill@3,before_checkpoint=hold": the action, and which
+passing of the point it happens on (the first, unless told). `kill` is SIGKILL to the process itself, `stop` is SIGSTOP,
+`hold` waits until the file named by DURABLEOPS_FAILPOINT_RELEASE exists, `raise` raises FailpointReached.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from enum import StrEnum
+
+VARIABLE = "DURABLEOPS_FAILPOINTS"
+RELEASE_VARIABLE = "DURABLEOPS_FAILPOINT_RELEASE"
+ACTIONS = ("kill", "stop", "hold", "raise")
+
+
+class Point(StrEnum):
+    AFTER_CLAIM = "after_claim"
+    BEFORE_INTENT = "before_intent"
+    AFTER_INTENT = "after_intent"
+    AFTER_ANSWER = "after_answer"
+    BEFORE_CHECKPOINT = "before_checkpoint"
+    AFTER_CHECKPOINT = "after_checkpoint"
+    BEFORE_SUSPEND = "before_suspend"
+    AFTER_BELL_TAKEN = "after_bell_taken"
+    BEFORE_PARENT_NUDGED = "before_parent_nudged"
+    REAPER_HOLDS_LOCKS = "reaper_holds_locks"
+
+
+class FailpointReached(Exception):
+    """A point armed with `raise` was passed."""
+
+
+_armed: dict[str, tuple[str, int]] = {}
+_passed: dict[str, int] = {}
+
+
+def arm(text: str) -> None:
+    """Arm points from `name=action[@nth]` pairs. Raises ValueError that names the pair it cannot read."""
+    _armed.clear()
+    _passed.clear()
+    for pair in filter(None, (p.strip() for p in text.split(","))):
+        name, _, rest = pair.partition("=")
+        action, _, nth = rest.partition("@")
+        if name not in set(Point) or action not in ACTIONS or not (nth or "1").isdigit():
+            raise ValueError(
+                f"failpoint {pair!r} is not name=action[@nth]; names: {', '.join(Point)}; actions: {', '.join(ACTIONS)}."
+            )
+        _armed[name] = (action, int(nth or 1))
+
+
+def reach(point: Point) -> None:
+    """Pass `point`."""
+    if not _armed or point not in _armed:
+        return
+    action, nth = _armed[point]
+    _passed[point] = _passed.get(point, 0) + 1
+    if _passed[point] != nth:
+        return
+    if action == "raise":
+        raise FailpointReached(point)
+    if action == "hold":
+        while not os.path.exists(os.environ[RELEASE_VARIABLE]):
+            time.sleep(0.01)
+        return
+    os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)
+
+
+arm(os.environ.get(VARIABLE, ""))

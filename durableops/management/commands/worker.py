@@ -1,0 +1,18 @@
+"""`manage.py worker`: one worker process with its supervisor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import connections
+
+from durableops.engine.supervisor import Supervisor
+
+
+class Command(BaseCommand):
+    help = "Run a worker: claims runs and moves them. Stop it with SIGTERM; it hands back what it cannot finish."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        connections.close_all()  # nothing may be open when the child is forked
+        Supervisor().run()

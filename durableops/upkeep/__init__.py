@@ -1,0 +1,1 @@
+"""What is noticed from outside a worker: lost workers, due timers, lost bells, broken promises."""
