@@ -24,6 +24,7 @@ def bootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    monkeypatch.delenv("PYTHON", raising=False)
     lock = tmp_path / "requirements.lock"
     lock.write_text("# nothing to install\n")
     for name, value in {
