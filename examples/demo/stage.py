@@ -1,0 +1,91 @@
+"""Everything a demo runs on: one demo at a time, the desk, upkeep, two workers, the console."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import selectors
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from examples.demo.desk_client import DeskClient
+from examples.demo.options import CHECKOUT, Options, set_desk_address
+from examples.demo.processes import Troupe
+
+WORKERS = 2
+DESK_STARTS_WITHIN_SECONDS = 20.0
+
+
+class StageError(Exception):
+    """The demo cannot begin; the message says why and what to do."""
+
+
+@dataclass(kw_only=True)
+class Stage:
+    """What is running."""
+
+    troupe: Troupe
+    desk: DeskClient
+    console: str
+    """Address of the console; empty if it was not started."""
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold the checkout's demo lock. Two demos would share workers, and one worker knows one desk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StageError("a demo is running in this checkout already; stop it with Ctrl-C first.") from None
+        yield
+
+
+@contextmanager
+def set_stage(options: Options) -> Iterator[Stage]:
+    """Start everything; stop it on the way out, however that is taken."""
+    with ExitStack() as stack:
+        troupe = Troupe(folder=CHECKOUT, logs=options.folder / "logs", environment=os.environ)
+        stack.callback(troupe.stop)
+        desk = _start_desk(troupe, options.folder / "desk")
+        set_desk_address(desk.url)
+        troupe.start("upkeep", _manage("upkeep"), restart=True)
+        for number in range(1, WORKERS + 1):
+            troupe.start(f"worker-{number}", _manage("worker"), restart=True)
+        console = "" if options.once else _start_console(troupe)
+        yield Stage(troupe=troupe, desk=desk, console=console)
+
+
+def _manage(*arguments: str) -> list[str]:
+    return [sys.executable, str(CHECKOUT / "manage.py"), *arguments]
+
+
+def _start_desk(troupe: Troupe, data: Path) -> DeskClient:
+    command = [sys.executable, "-m", "examples.ticket_desk", "--data", str(data), "--stop-at-end-of-input"]
+    member = troupe.start("desk", command, answers=True)
+    out = member.process.stdout
+    assert out is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(out, selectors.EVENT_READ)
+        line = out.readline() if selector.select(DESK_STARTS_WITHIN_SECONDS) else ""
+    if not line:
+        raise StageError(f"the ticket desk did not start; see {troupe.logs / 'desk.log'}.")
+    return DeskClient(json.loads(line)["url"])
+
+
+def _start_console(troupe: Troupe) -> str:
+    address = f"127.0.0.1:{_free_port()}"
+    troupe.start("web", _manage("web", "--bind", address), restart=True)
+    return f"http://{address}/"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
