@@ -125,10 +125,11 @@ def database(url: str, *, options: str = "") -> dict[str, Any]:
 
 
 def _default_database() -> dict[str, Any]:
-    if env.str("DURABLEOPS_DATABASE_ROLE", "application") == "owner" and DATABASE_OWNER_URL:
+    url = DATABASE_URL or "postgresql:///durableops"
+    if env.str("DURABLEOPS_DATABASE_ROLE", "application") == "owner":
         # A schema change gives up rather than making every reader queue behind it.
-        return database(DATABASE_OWNER_URL, options="-c lock_timeout=5s")
-    return database(DATABASE_URL or "postgresql:///durableops")
+        return database(DATABASE_OWNER_URL or url, options="-c lock_timeout=5s")
+    return database(url)
 
 
 DATABASES = {"default": _default_database()}
