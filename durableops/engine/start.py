@@ -10,12 +10,10 @@ from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
-from pydantic import ValidationError
-
 from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints.codec import canonical, check_key, hash_hex
-from durableops.checkpoints.states import encode_state
+from durableops.checkpoints.states import encode_state, state_from_input
 from durableops.conf import get_conf
 from durableops.engine import bell
 from durableops.engine.plans import plan_id
@@ -75,19 +73,12 @@ def check_new(workflow: str, given: Any, *, version: int | None = None, labels: 
     definition = registry.workflow(workflow, version)
     if not isinstance(given, dict):
         raise InputRefused(f"the input of {workflow!r} is not a JSON object: give one with the fields of its state.")
+    limit = get_conf().payload_max_bytes
     try:
-        text = canonical(given, what="input", max_bytes=get_conf().payload_max_bytes)
-        state = definition.state.model_validate_json(text)
-        state_json = encode_state(state)
+        text = canonical(given, what="input", max_bytes=limit)
+        state_json = encode_state(state_from_input(definition.state, given, max_bytes=limit), max_bytes=limit)
     except PayloadRefused as refused:
         raise InputRefused(refused.detail, path=refused.path) from None
-    except ValidationError as refused:
-        first = refused.errors(include_url=False, include_input=False)[0]
-        path = "".join(f"/{part}" for part in first["loc"])
-        raise InputRefused(
-            f"input of {workflow!r}, {path or 'the whole'}: {first['msg']}. Compare the fields of {definition.state.__name__}.",
-            path=path,
-        ) from None
     return NewRun(
         definition=definition,
         state_json=state_json,

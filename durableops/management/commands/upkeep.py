@@ -1,0 +1,16 @@
+"""`manage.py upkeep`: the rounds that notice lost workers, due timers and lost bells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from durableops.upkeep.rounds import Rounds
+
+
+class Command(BaseCommand):
+    help = "Run upkeep: take back runs of lost workers, fire timers, ring for what is claimable. Several may run."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        Rounds().run()

@@ -1,0 +1,68 @@
+"""The sweep: what a lost bell, a lost nudge or a crash between two commits left behind is found here.
+
+Level-triggered: each pass looks at how things are, not at what was announced.
+"""
+
+from __future__ import annotations
+
+from durableops.engine import bell
+from durableops.engine.database import Database
+from durableops.engine.family import sweep_parents
+from durableops.engine.inbound import match_wait
+from runs.transitions import fire_many
+
+BATCH = 200
+
+_CLAIMABLE = """
+SELECT count(*) FROM (SELECT 1 FROM runs_run r WHERE r.state = 'queued' AND NOT r.paused AND r.due_at <= now() LIMIT %s) x"""
+_UNMATCHED = """
+SELECT w.id, w.run_id FROM runs_wait w
+WHERE w.state = 'open' AND w.kind = 'event' AND EXISTS (
+    SELECT 1 FROM runs_inbound_event e
+    WHERE e.tenant_id = w.tenant_id AND e.name = w.name AND e.correlation = w.correlation AND e.received_at >= w.since
+      AND NOT EXISTS (SELECT 1 FROM runs_wait o WHERE o.run_id = w.run_id AND o.inbound_event_id = e.id))
+ORDER BY w.id LIMIT %s"""
+_ANSWERED = (
+    "r.state = 'waiting' AND NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = r.id AND w.state = 'open')"
+    " ORDER BY r.id LIMIT 200 FOR NO KEY UPDATE SKIP LOCKED"
+)
+_DEAD_WAITS = """
+UPDATE runs_wait SET state = 'cancelled', answered_at = now() WHERE id IN (
+    SELECT w.id FROM runs_wait w JOIN runs_run r ON r.id = w.run_id
+    WHERE w.state = 'open' AND r.finished_at IS NOT NULL ORDER BY w.id LIMIT 200)"""
+
+
+def ring_for_claimable(database: Database, *, most: int = 64) -> int:
+    """Ring once for each run that could be claimed now, up to `most`; no bell goes to a worker that is awake."""
+    claimable: int = database.fetch(_CLAIMABLE, [most])[0][0]
+    return bell.ring(claimable) if claimable else 0
+
+
+def match_events(database: Database) -> int:
+    """Answer open waits whose event is there: more than one event's transaction could take, or a sender that died."""
+    rows = database.fetch(_UNMATCHED, [BATCH])
+    for wait_id, run_id in rows:
+        with database.transaction() as cursor:
+            match_wait(cursor, run_id=run_id, wait_id=wait_id)
+    return len(rows)
+
+
+def wake_answered(database: Database) -> int:
+    """Wake waiting runs that wait for nothing: whatever closed their last wait died before it woke them."""
+    with database.transaction() as cursor:
+        woken = fire_many(
+            "wake",
+            cursor,
+            pick=_ANSWERED,
+            sets="wake_cause = 'sweep', wake_detail = 'nothing was left to wait for', woken_at = now(), lost_at = NULL",
+            reason="nothing was left to wait for",
+        )
+    return len(woken)
+
+
+def sweep(database: Database) -> int:
+    """One pass over everything. Returns how many things were put right."""
+    found = match_events(database) + wake_answered(database) + sweep_parents(database)
+    with database.cursor() as cursor:
+        cursor.execute(_DEAD_WAITS)
+    return found
