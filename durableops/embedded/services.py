@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from durableops.embedded.binaries import find_binaries
@@ -54,6 +54,10 @@ def stop(checkout: Path) -> list[str]:
         if valkey.is_running():
             valkey.stop()
             stopped.append("Valkey")
+        if places.sockets.parent != places.home:
+            # A short folder stands outside the checkout and would outlive it. One in use is not empty, and stays.
+            with suppress(OSError):
+                places.sockets.rmdir()
     return stopped
 
 

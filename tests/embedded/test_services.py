@@ -116,6 +116,7 @@ def test_path_too_long_for_a_socket_is_no_obstacle(tmp_path: Path):
             assert application.execute("SELECT current_user").fetchone() == ("durableops_app",)
     finally:
         stop(checkout)
+    assert not places_for(checkout).sockets.exists()
 
 
 def test_given_servers_are_used_and_nothing_is_started(tmp_path: Path):
