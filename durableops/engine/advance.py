@@ -191,7 +191,8 @@ def _commit_step(database: Database, hand: Hand, value: Any) -> bool:
     failpoints.reach(failpoints.Point.BEFORE_CHECKPOINT)
     if following is None:
         hand.event("succeed", moves=True)
-    commit.execute(database, hand, hand.write(checkpoint=row, transition=None if following else "succeed"))
+    ending = {} if following else {"transition": "succeed", "error": ("", "", "")}
+    commit.execute(database, hand, hand.write(checkpoint=row, **ending))
     failpoints.reach(failpoints.Point.AFTER_CHECKPOINT)
     if following is None:
         endings.finished(database, hand)
