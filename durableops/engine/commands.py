@@ -1,0 +1,252 @@
+"""The operators' verbs, shared by console, API and command line: each checks, changes, and writes who and why.
+
+A verb and its audit entry are one transaction. What a role may do is asked before a verb is called; what the run's state
+allows is asked here, of the transition table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from durableops.checkpoints import codec
+from durableops.checkpoints.failures import safe_text
+from durableops.engine import bell
+from durableops.engine.family import cancel_children, close_waits
+from durableops.engine.waking import Closing, close_wait, db_now
+from durableops.errors import InputRefused, RunNotFound, TransitionRefused
+from runs import transitions
+from runs.models import AuditEntry, PauseSwitch, Run, Tenant, Wait
+from runs.states import PARKED, State, sources
+from runs.transitions import record_event
+
+MAX_REASON_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What a verb came to."""
+
+    run_id: UUID | None
+    state: str
+    """The run's state after it."""
+    settled: bool
+    """False when the run's holder still has to act on it: a running run that was asked to stop."""
+    message: str
+
+
+def pause(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
+    """Let nobody go on with the run: a running one is handed back at its next commit. Its deadlines go on."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        run = _locked(tenant, run_id)
+        if run.is_terminal:
+            raise _refused(run, "pause", "an open run")
+        if run.paused:
+            raise _refused(run, "pause", f"one that is not paused; {run.paused_by} paused it already")
+        run.paused, run.paused_by = True, actor
+        run.save(update_fields=["paused", "paused_by"])
+        _write(cursor, run, "pause", actor=actor, reason=reason, before={"paused": False}, after={"paused": True})
+    settled = run.state != State.RUNNING
+    return Done(run_id=run.pk, state=run.state, settled=settled, message="paused." if settled else "asked to pause.")
+
+
+def resume(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
+    """Let a paused run go on from where it is."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        run = _locked(tenant, run_id)
+        if not run.paused:
+            raise _refused(run, "resume", "a paused one")
+        by, run.paused, run.paused_by = run.paused_by, False, ""
+        run.save(update_fields=["paused", "paused_by"])
+        _write(cursor, run, "resume", actor=actor, reason=reason, before={"paused_by": by}, after={"paused": False})
+        transaction.on_commit(bell.ring)
+    return Done(run_id=run.pk, state=run.state, settled=True, message="goes on.")
+
+
+def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
+    """Cancel a run and everything below it. Accepted means that it ends cancelled; a finished run is refused."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        run = _locked(tenant, run_id)
+        if run.is_terminal:
+            raise _refused(run, "cancel", "an open run")
+        before = {"state": run.state, "cancel_requested": run.cancel_requested}
+        Run.objects.filter(pk=run.pk).update(
+            cancel_requested=True, cancel_requested_by=actor, cancel_reason=_reason(reason), paused=False
+        )
+        still_open = cancel_children(cursor, run.pk, actor=actor, reason=f"its parent was cancelled: {reason}")
+        settled = run.state in PARKED and not still_open
+        if settled:
+            transitions.fire("cancel", run.pk, using=cursor, actor=actor, reason=reason)
+            close_waits(cursor, [run.pk])
+            state = State.CANCELLED.value
+        else:
+            state = run.state
+            record_event(cursor, run.pk, "cancel_requested", actor=actor, reason=reason, step_id=run.step_id)
+        _audit(run, "cancel", actor=actor, reason=reason, before=before, after={"state": state, "cancel_requested": True})
+        transaction.on_commit(bell.ring)
+    message = "cancelled." if settled else "asked to stop; it is cancelled at its next commit."
+    return Done(run_id=run.pk, state=state, settled=settled, message=message)
+
+
+def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at: datetime | None = None) -> Done:
+    """Reopen a failed, timed out or exhausted run at its last checkpoint. Committed steps do not run again.
+
+    A run whose deadline has passed needs a new one.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        run = _locked(tenant, run_id)
+        if run.state not in sources("reopen"):
+            raise _refused(run, "retry", " or ".join(sources("reopen")))
+        if run.parent_wait is not None and run.parent_wait.state != "open":
+            raise _refused(run, "retry", "one whose parent still waits for it; retry the parent instead")
+        now = db_now(cursor)
+        deadline = deadline_at or run.deadline_at
+        if deadline is not None and deadline <= now:
+            raise _refused(run, "retry", "a deadline in the future; give a new one with the retry")
+        sets = {
+            "deadline_at": deadline, "step_attempts": 0, "recoveries": 0, "wake_cause": "operator",
+            "wake_detail": f"{actor}: {_reason(reason)}", "woken_at": now, "lost_at": None,
+        }  # fmt: skip
+        transitions.fire("reopen", run.pk, using=cursor, actor=actor, reason=reason, sets=sets)
+        _audit(run, "retry", actor=actor, reason=reason, before={"state": run.state, "deadline_at": str(run.deadline_at)},
+               after={"state": "queued", "deadline_at": str(deadline)})  # fmt: skip
+        transaction.on_commit(bell.ring)
+    return Done(run_id=run.pk, state="queued", settled=True, message="reopened at its last checkpoint.")
+
+
+def recheck(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
+    """Let a parked run be compared with the code once more, after the code was put right."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        run = _locked(tenant, run_id)
+        if run.state not in sources("recheck"):
+            raise _refused(run, "recheck", "in_review")
+        sets = {"wake_cause": "operator", "wake_detail": f"{actor}: {_reason(reason)}", "woken_at": db_now(cursor)}
+        transitions.fire("recheck", run.pk, using=cursor, actor=actor, reason=reason, sets=sets)
+        _audit(run, "recheck", actor=actor, reason=reason, before={"state": run.state}, after={"state": "queued"})
+        transaction.on_commit(bell.ring)
+    return Done(run_id=run.pk, state="queued", settled=True, message="will be compared again.")
+
+
+def extend_deadline(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at: datetime) -> Done:
+    """Move an open run's deadline. The only thing that moves it."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        run = _locked(tenant, run_id)
+        if run.is_terminal:
+            raise _refused(run, "extend_deadline", "an open run; retry it with a new deadline instead")
+        if deadline_at <= db_now(cursor):
+            raise InputRefused(f"the new deadline {deadline_at.isoformat()} has passed already; give one in the future.")
+        before, run.deadline_at = run.deadline_at, deadline_at
+        run.save(update_fields=["deadline_at"])
+        _write(cursor, run, "extend_deadline", actor=actor, reason=reason, before={"deadline_at": str(before)},
+               after={"deadline_at": str(deadline_at)})  # fmt: skip
+    return Done(run_id=run.pk, state=run.state, settled=True, message="its deadline was moved.")
+
+
+def approve(wait_id: int, *, tenant: Tenant, actor: str, reason: str = "", facts_hash: str | None = None) -> Done:
+    """Approve what a run asks. See `decide`."""
+    return decide(wait_id, tenant=tenant, actor=actor, reason=reason, approved=True, facts_hash=facts_hash)
+
+
+def refuse(wait_id: int, *, tenant: Tenant, actor: str, reason: str, facts_hash: str | None = None) -> Done:
+    """Refuse what a run asks. See `decide`."""
+    return decide(wait_id, tenant=tenant, actor=actor, reason=reason, approved=False, facts_hash=facts_hash)
+
+
+def decide(
+    wait_id: int, *, tenant: Tenant, actor: str, reason: str, approved: bool, facts_hash: str | None = None
+) -> Done:
+    """Answer one approval, once. A decision binds to its wait and to what was shown: `facts_hash`, if given.
+
+    Raises TransitionRefused when it was answered, has expired, or shows other facts by now.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        wait = Wait.objects.filter(pk=wait_id, tenant=tenant, kind="approval").first()
+        if wait is None:
+            raise RunNotFound(f"there is no approval {wait_id} here.")
+        run = _locked(tenant, wait.run_id)
+        wait.refresh_from_db()
+        verb = "approve" if approved else "refuse"
+        if wait.state != "open":
+            when = timezone.localtime(wait.answered_at).isoformat(timespec="seconds") if wait.answered_at else "before"
+            raise _refused(run, verb, f"an open approval; {wait.name!r} was {wait.state} by {wait.answered_by or 'its clock'} ({when})")
+        if wait.expires_at is not None and wait.expires_at <= db_now(cursor):
+            raise _refused(run, verb, f"an approval in time; {wait.name!r} expired at {wait.expires_at.isoformat(timespec='seconds')}")
+        if facts_hash is not None and facts_hash != wait.facts_hash:
+            raise _refused(run, verb, "a decision about what is asked now; the facts changed since the page was opened")
+        answer = codec.dumps({"approved": approved, "comment": _reason(reason)}, what="answer")
+        closing = Closing(state="answered", cause="approval", detail=f"{verb}d by {actor}: {wait.name}", answer=answer, by=actor)
+        close_wait(cursor, run_id=run.pk, wait_id=wait.pk, closing=closing)
+        _write(cursor, run, verb, actor=actor, reason=reason, before={"wait": wait.pk, "name": wait.name, "state": "open"},
+               after={"state": "answered", "approved": approved, "facts_hash": wait.facts_hash})  # fmt: skip
+        transaction.on_commit(bell.ring)
+    return Done(run_id=run.pk, state="queued", settled=True, message=f"{wait.name} was {verb}d.")
+
+
+def set_switch(
+    scope: str, *, actor: str, reason: str, tenant: Tenant | None = None, workflow: str = ""
+) -> PauseSwitch:
+    """Pause everything, a tenant, or a workflow (of one tenant or of all)."""
+    with transaction.atomic():
+        switch, made = PauseSwitch.objects.get_or_create(
+            scope=scope, tenant=tenant, workflow=workflow, defaults={"actor": actor, "reason": _reason(reason)}
+        )
+        if made:
+            _audit_switch(switch, "pause_all", actor=actor, reason=reason)
+    return switch
+
+
+def lift_switch(switch: PauseSwitch, *, actor: str, reason: str) -> bool:
+    """Lift a switch. False when somebody else was quicker."""
+    with transaction.atomic():
+        lifted = PauseSwitch.objects.filter(pk=switch.pk).delete()[0] > 0
+        if lifted:
+            _audit_switch(switch, "resume_all", actor=actor, reason=reason)
+        transaction.on_commit(lambda: bell.ring(64))
+    return lifted
+
+
+def _locked(tenant: Tenant, run_id: UUID) -> Run:
+    run = Run.objects.select_for_update(no_key=True).filter(pk=run_id, tenant=tenant).first()
+    if run is None:
+        raise RunNotFound(f"there is no run {run_id} here.", run=str(run_id))
+    return run
+
+
+def _refused(run: Run, verb: str, wanted: str) -> TransitionRefused:
+    shown = f"{run.state}{' and paused' if run.paused else ''}"
+    return TransitionRefused(
+        f"run {run.pk} is {shown}; '{verb}' needs {wanted}. Nothing was changed.",
+        run=run.pk, state=run.state, event=verb, wanted=wanted,
+    )  # fmt: skip
+
+
+def _write(
+    cursor: Any, run: Run, verb: str, *, actor: str, reason: str, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    """One history row on the run and one audit entry."""
+    record_event(cursor, run.pk, verb, actor=actor, reason=_reason(reason), step_id=run.step_id, data=after)
+    _audit(run, verb, actor=actor, reason=reason, before=before, after=after)
+
+
+def _audit(run: Run, verb: str, *, actor: str, reason: str, before: dict[str, Any], after: dict[str, Any]) -> None:
+    AuditEntry.objects.create(
+        tenant_id=run.tenant_id, actor=actor, verb=verb, target_kind="run", target_id=str(run.pk), reason=_reason(reason),
+        before=before, after=after,
+    )  # fmt: skip
+
+
+def _audit_switch(switch: PauseSwitch, verb: str, *, actor: str, reason: str) -> None:
+    target = switch.workflow or (switch.tenant.slug if switch.tenant else "everything")
+    AuditEntry.objects.create(
+        tenant=switch.tenant, actor=actor, verb=verb, target_kind=f"switch {switch.scope}", target_id=target,
+        reason=_reason(reason), after={"workflow": switch.workflow, "scope": switch.scope},
+    )  # fmt: skip
+
+
+def _reason(text: str) -> str:
+    return safe_text(text, limit=MAX_REASON_CHARACTERS)
