@@ -13,7 +13,7 @@ import django
 from durableops.errors import DurableOpsError, InputRefused
 from examples.batch_import.source import Source, open_source
 from examples.demo.narrate import Narrator
-from examples.demo.options import CHECKOUT, Options, make_folder, read_options, set_environment
+from examples.demo.options import Options, make_folder, read_options, set_environment
 from examples.demo.stage import Stage, StageError, only_one, set_stage
 
 USER, PASSWORD = "demo", "demo-for-this-machine"
@@ -25,7 +25,7 @@ def main() -> int:
     options = read_options(os.environ)
     try:
         source = open_source(options.csv, options.choices)
-        with only_one(CHECKOUT / ".durableops" / "demo"):
+        with only_one(options.home):
             make_folder(options.folder)
             set_environment(options.folder)
             django.setup()

@@ -27,12 +27,15 @@ class Options:
     """Give the approval and exit, instead of leaving both to the person."""
     csv: Path
     choices: Choices
+    home: Path
+    """Where demos keep their folders, and the lock that lets one play at a time."""
     folder: Path
-    """Its logs, the desk's data and the rejects."""
+    """This demo's logs, the desk's data and the rejects."""
 
 
 def read_options(environ: Mapping[str, str]) -> Options:
-    """ONCE and CSV, as `make demo` passes them on."""
+    """ONCE and CSV, as `make demo` passes them on; DEMO_FOLDER is for tests."""
+    home = Path(environ.get("DEMO_FOLDER") or CHECKOUT / ".durableops" / "demo")
     given = environ.get("CSV", "")
     # The airports without a city are there to have something to reject; of your own file nothing is demanded.
     choices = Choices() if given else Choices(required=("city",), missing=("NA",))
@@ -40,7 +43,8 @@ def read_options(environ: Mapping[str, str]) -> Options:
         once=environ.get("ONCE", "") not in ("", "0"),
         csv=Path(given).expanduser().absolute() if given else AIRPORTS,
         choices=choices,
-        folder=CHECKOUT / ".durableops" / "demo" / time.strftime("%Y%m%d-%H%M%S", time.gmtime()),
+        home=home,
+        folder=home / time.strftime("%Y%m%d-%H%M%S", time.gmtime()),
     )
 
 

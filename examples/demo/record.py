@@ -12,6 +12,7 @@ from django.contrib.auth import get_user_model
 from durableops.checkpoints import codec
 from durableops.engine import commands
 from durableops.engine.start import start
+from durableops.engine.tenants import get_or_make_tenant
 from examples.demo.account import Effect, Records, Repeat
 from runs.models import Checkpoint, IdempotencyRecord, Membership, Receipt, Run, RunEvent, Tenant, Wait
 from runs.states import TERMINAL, State
@@ -40,7 +41,7 @@ class View:
 
 def tenant() -> Tenant:
     """The tenant of all demos."""
-    return Tenant.objects.get_or_create(slug=TENANT, defaults={"name": "Demo"})[0]
+    return get_or_make_tenant(TENANT)
 
 
 def sign_in(name: str, password: str) -> None:
@@ -61,7 +62,7 @@ def cancel_leftovers() -> list[UUID]:
     left = Run.objects.filter(labels__contains=LABELS).exclude(state__in=[*TERMINAL, State.WAITING])
     found = [run.pk for run in left]
     for run_id in found:
-        commands.cancel(run_id, actor=ACTOR, reason="a new demo begins")
+        commands.cancel(run_id, tenant=tenant(), actor=ACTOR, reason="a new demo begins")
     return found
 
 
@@ -83,9 +84,15 @@ def look(run_id: UUID) -> View:
     )
 
 
-def approve(wait_id: int) -> None:
-    """Give the approval, as the person who watches would."""
-    commands.decide_approval(wait_id, approved=True, actor=ACTOR, comment="given by the script (ONCE=1)")
+def approve(wait_id: int, *, actor: str, reason: str) -> None:
+    """Give an approval."""
+    commands.approve(wait_id, tenant=tenant(), actor=actor, reason=reason)
+
+
+def open_approvals() -> list[tuple[int, str]]:
+    """Number and question of every approval that a demo's run waits for."""
+    waits = Wait.objects.filter(tenant=tenant(), kind="approval", state="open", run__state=State.WAITING)
+    return list(waits.order_by("id").values_list("id", "question"))
 
 
 def effect_state(run_id: UUID, key: str) -> tuple[str, bool] | None:

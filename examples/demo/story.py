@@ -103,11 +103,11 @@ class Story:
         self._asked = view.approval
         self.narrator.tell(f"the run asks: {view.question}")
         if self.options.once:
-            record.approve(view.approval)
+            record.approve(view.approval, actor=record.ACTOR, reason="given by the script (ONCE=1)")
             self.narrator.tell("the script approved")
         else:
-            self.narrator.plain(f"  approve it in the console ({self.stage.console}) or with")
-            self.narrator.plain(f"  .venv/bin/python manage.py approve {view.approval} --actor you")
+            where = f"in the console ({self.stage.console}) or " if self.stage.console else ""
+            self.narrator.plain(f"  approve it {where}with: .venv/bin/python -m examples.demo.approve")
 
     def _report(self, run_id: UUID, view: record.View) -> dict[str, Any]:
         account = self._account(run_id)
