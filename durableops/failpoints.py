@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from enum import StrEnum
+from pathlib import Path
 
 VARIABLE = "DURABLEOPS_FAILPOINTS"
 RELEASE_VARIABLE = "DURABLEOPS_FAILPOINT_RELEASE"
@@ -47,7 +48,8 @@ def arm(text: str) -> None:
         action, _, nth = rest.partition("@")
         if name not in set(Point) or action not in ACTIONS or not (nth or "1").isdigit():
             raise ValueError(
-                f"failpoint {pair!r} is not name=action[@nth]; names: {', '.join(Point)}; actions: {', '.join(ACTIONS)}."
+                f"failpoint {pair!r} is not name=action[@nth]; "
+                f"names: {', '.join(Point)}; actions: {', '.join(ACTIONS)}."
             )
         _armed[name] = (action, int(nth or 1))
 
@@ -63,7 +65,7 @@ def reach(point: Point) -> None:
     if action == "raise":
         raise FailpointReached(point)
     if action == "hold":
-        while not os.path.exists(os.environ[RELEASE_VARIABLE]):
+        while not Path(os.environ[RELEASE_VARIABLE]).exists():
             time.sleep(0.01)
         return
     os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)

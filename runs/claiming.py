@@ -7,9 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from runs.fenced import SWITCHED_OFF
-from runs.states import sources
+from runs.states import TRANSITIONS, sources
 from runs.transitions import Cursor, sets_for
-from runs.states import TRANSITIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +65,8 @@ WITH next AS MATERIALIZED (
     FROM next WHERE r.id = next.id
     RETURNING r.*
 ), history AS (
-    INSERT INTO runs_event (run_id, at, event, from_state, to_state, step_id, attempt, fence, worker_id, actor, reason, data)
+    INSERT INTO runs_event (run_id, at, event, from_state, to_state, step_id, attempt, fence, worker_id, actor,
+    reason, data)
     SELECT c.id, now(), 'claim', 'queued', 'running', c.step_id, c.step_attempts, c.fence, c.worker_id, '', '',
         jsonb_build_object('resume', c.resumes)
     FROM claimed c
@@ -77,7 +77,8 @@ WITH next AS MATERIALIZED (
         clock_timestamp(), 0, 0, c.wake_cause NOT IN ('slice', 'pause')
     FROM claimed c WHERE c.resumes > 0
 )
-SELECT c.id, c.tenant_id, t.slug, c.workflow, c.plan_id, c.fence, c.lineage, c.head_seq, c.state_seq, c.step_id, c.cursor,
+SELECT c.id, c.tenant_id, t.slug, c.workflow, c.plan_id, c.fence, c.lineage, c.head_seq, c.state_seq, c.step_id,
+    c.cursor,
     c.step_entries, c.step_attempts, c.recoveries, c.resumes, c.wake_cause, c.cancel_requested,
     extract(epoch FROM c.deadline_at - now())::float8, c.labels, c.created_at, s.state, h.effects_through,
     p.version, p.schema_version, p.schema_hash, p.plan_hash, c.parent_id IS NOT NULL

@@ -51,7 +51,7 @@ class FencedWrite:
     """Seconds until a queued run is due."""
     checkpoint: CheckpointRow | None = None
     outcomes: list[dict[str, Any]] = field(default_factory=list)
-    """Effects whose outcome is now known: id, state, result, downstream_id, error_class, error_message, attempts, reused."""
+    """Effects whose outcome is now known: id, state, result, downstream_id, error_class, error_message, reused."""
     records: list[dict[str, Any]] = field(default_factory=list)
     """Effects recorded with their outcome (class `read`)."""
     intents: list[dict[str, Any]] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Written:
     deadline_left: float | None
     """Seconds until the run's deadline on the database's clock; None without one."""
     intents: dict[str, int]
-    """Slot (hex) to id of the effects that were inserted. A slot that is missing was there already, or may not be sent."""
+    """Slot (hex) to id of the effects that were inserted; a slot that is missing was there, or may not be sent."""
     repeats: frozenset[int] = frozenset()
     """Ids of the effects that may be sent once more."""
 
@@ -103,7 +103,9 @@ class Written:
 
 
 RECORDSETS: dict[str, str] = {
-    "outcomes": "id bigint, state text, result text, downstream_id text, error_class text, error_message text, reused int",
+    "outcomes": (
+        "id bigint, state text, result text, downstream_id text, error_class text, error_message text, reused int"
+    ),
     "records": (
         "slot text, key text, request_hash text, request_summary jsonb, step_id text, tool text, resource text,"
         " author_key text, safety text, scope text, state text, result text, downstream_id text, error_class text,"
@@ -126,7 +128,8 @@ RECORDSETS: dict[str, str] = {
 SWITCHED_OFF = """EXISTS (
     SELECT 1 FROM runs_pause_switch s
     WHERE s.scope = 'all' OR (s.scope = 'tenant' AND s.tenant_id = {run}.tenant_id)
-       OR (s.scope = 'workflow' AND s.workflow = {run}.workflow AND coalesce(s.tenant_id, {run}.tenant_id) = {run}.tenant_id)
+       OR (s.scope = 'workflow' AND s.workflow = {run}.workflow AND coalesce(s.tenant_id, {run}.tenant_id) =
+       {run}.tenant_id)
 )"""
 
 # Looked at by the very statement that commits an intent: what is not allowed to be sent leaves no intent behind.
@@ -134,22 +137,24 @@ MAY_SEND = f"""NOT (run.cancel_requested OR run.paused OR coalesce(run.deadline_
     OR {SWITCHED_OFF.format(run="run")})"""
 
 _RETURNED = (
-    "r.id, r.tenant_id, r.workflow, r.plan_id, r.fence, r.lineage, r.head_seq, r.state_seq, r.state, r.step_id, r.resumes,"
-    " r.cancel_requested, r.paused, r.deadline_at"
+    "r.id, r.tenant_id, r.workflow, r.plan_id, r.fence, r.lineage, r.head_seq, r.state_seq, r.state, r.step_id,"
+    " r.resumes, r.cancel_requested, r.paused, r.deadline_at"
 )
 
 _PARTS: dict[str, str] = {
     "checkpoint": """
         INSERT INTO runs_checkpoint (run_id, seq, lineage, kind, step_id, next_step, plan_id, cursor, state, state_seq,
             output, output_hash, effects_through, fence, worker_id, entry, attempt, started_at, at)
-        SELECT run.id, run.head_seq, run.lineage, %(cp_kind)s, %(cp_step)s, %(cp_next)s, run.plan_id, %(cp_cursor)s::jsonb,
+        SELECT run.id, run.head_seq, run.lineage, %(cp_kind)s, %(cp_step)s, %(cp_next)s, run.plan_id,
+        %(cp_cursor)s::jsonb,
             %(cp_state)s, run.state_seq, %(cp_output)s, %(cp_output_hash)s, %(cp_effects)s, run.fence, %(worker)s,
             %(cp_entry)s, %(cp_attempt)s, now() - %(cp_elapsed)s * interval '1 second', now()
         FROM run""",
     # An outcome is written once; a record that is settled already is left as it is.
     "outcomes": """
         UPDATE runs_effect e SET state = coalesce(x.state, e.state), result = coalesce(x.result, e.result),
-            downstream_id = coalesce(x.downstream_id, e.downstream_id), error_class = coalesce(x.error_class, e.error_class),
+            downstream_id = coalesce(x.downstream_id, e.downstream_id), error_class = coalesce(x.error_class,
+            e.error_class),
             error_message = coalesce(x.error_message, e.error_message), reused = e.reused + coalesce(x.reused, 0),
             completed_at = CASE WHEN x.state IS NULL OR x.state = 'in_doubt' THEN e.completed_at ELSE now() END
         FROM x_outcomes x, run
@@ -158,7 +163,8 @@ _PARTS: dict[str, str] = {
         INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource,
             author_key, safety, scope, state, attempts, reused, fence, intended_at, completed_at, result, downstream_id,
             error_class, error_message)
-        SELECT run.id, run.tenant_id, decode(x.slot, 'hex'), x.key, x.request_hash, x.request_summary, x.step_id, x.tool,
+        SELECT run.id, run.tenant_id, decode(x.slot, 'hex'), x.key, x.request_hash, x.request_summary, x.step_id,
+        x.tool,
             x.resource, x.author_key, x.safety, x.scope, x.state, x.attempts, 0, run.fence, now(), now(), x.result,
             x.downstream_id, x.error_class, x.error_message
         FROM x_records x, run
@@ -167,12 +173,14 @@ _PARTS: dict[str, str] = {
         INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource,
             author_key, safety, scope, state, attempts, reused, fence, intended_at, send_before, window_ends_at,
             downstream_id, error_class, error_message)
-        SELECT run.id, run.tenant_id, decode(x.slot, 'hex'), x.key, x.request_hash, x.request_summary, x.step_id, x.tool,
+        SELECT run.id, run.tenant_id, decode(x.slot, 'hex'), x.key, x.request_hash, x.request_summary, x.step_id,
+        x.tool,
             x.resource, x.author_key, x.safety, x.scope, 'intended', 1, 0, run.fence, now(),
             now() + x.send_seconds * interval '1 second', now() + x.window_seconds * interval '1 second', '', '', ''
         FROM x_intents x, run WHERE {may_send} ORDER BY x.n
         ON CONFLICT (slot) DO UPDATE SET state = 'intended', completed_at = NULL, fence = excluded.fence,
-            attempts = runs_effect.attempts + 1, send_before = excluded.send_before, window_ends_at = excluded.window_ends_at,
+            attempts = runs_effect.attempts + 1, send_before = excluded.send_before, window_ends_at =
+            excluded.window_ends_at,
             error_class = '', error_message = ''
         WHERE runs_effect.state = 'withdrawn' AND runs_effect.request_hash = excluded.request_hash
         RETURNING id, slot""",
@@ -186,28 +194,35 @@ _PARTS: dict[str, str] = {
         SELECT run.id, %(step)s, x.name, x.author_key, x.input_hash, x.result, run.fence, now() FROM x_decisions x, run
         ON CONFLICT ON CONSTRAINT decision_inputs_unique DO NOTHING""",
     "artifacts": """
-        INSERT INTO runs_artifact (run_id, step_id, name, data_class, content_type, content_hash, size_bytes, path, fence, at)
-        SELECT run.id, %(step)s, x.name, x.data_class, x.content_type, x.content_hash, x.size_bytes, x.path, run.fence, now()
+        INSERT INTO runs_artifact (run_id, step_id, name, data_class, content_type, content_hash, size_bytes, path,
+        fence, at)
+        SELECT run.id, %(step)s, x.name, x.data_class, x.content_type, x.content_hash, x.size_bytes, x.path,
+        run.fence, now()
         FROM x_artifacts x, run
         ON CONFLICT ON CONSTRAINT artifact_content_unique DO NOTHING""",
     "waits": """
-        INSERT INTO runs_wait (run_id, tenant_id, lineage, step_id, kind, name, author_key, correlation, state, opened_at,
+        INSERT INTO runs_wait (run_id, tenant_id, lineage, step_id, kind, name, author_key, correlation, state,
+        opened_at,
             since, due_at, expires_at, on_timeout, turns, question, facts, facts_hash, answered_by)
         SELECT run.id, run.tenant_id, run.lineage, %(step)s, x.kind, x.name, x.author_key, x.correlation, 'open', now(),
             coalesce(x.since, now()), now() + x.due_seconds * interval '1 second',
-            now() + x.expires_seconds * interval '1 second', x.on_timeout, x.turns, x.question, x.facts, x.facts_hash, ''
+            now() + x.expires_seconds * interval '1 second', x.on_timeout, x.turns, x.question, x.facts,
+            x.facts_hash, ''
         FROM x_waits x, run
-        ON CONFLICT ON CONSTRAINT wait_name_unique DO UPDATE SET state = 'open', due_at = excluded.due_at, turns = excluded.turns
+        ON CONFLICT ON CONSTRAINT wait_name_unique DO UPDATE SET state = 'open', due_at = excluded.due_at, turns =
+        excluded.turns
         RETURNING id""",
     "events": """
-        INSERT INTO runs_event (run_id, at, event, from_state, to_state, step_id, attempt, fence, worker_id, actor, reason, data)
+        INSERT INTO runs_event (run_id, at, event, from_state, to_state, step_id, attempt, fence, worker_id, actor,
+        reason, data)
         SELECT run.id, now(), CASE WHEN x.moves AND run.state = 'cancelled' THEN 'stop' ELSE x.event END,
             CASE WHEN x.moves THEN 'running' ELSE '' END, CASE WHEN x.moves THEN run.state ELSE '' END,
             %(step)s, %(attempt)s, run.fence, %(worker)s, '', x.reason, x.data
         FROM x_events x, run ORDER BY x.n""",
     "logs": """
         INSERT INTO runs_log_line (run_id, at, step_id, attempt, entry, level, message, fields)
-        SELECT run.id, x.at, %(step)s, %(attempt)s, %(entry)s, x.level, x.message, x.fields FROM x_logs x, run ORDER BY x.n""",
+        SELECT run.id, x.at, %(step)s, %(attempt)s, %(entry)s, x.level, x.message, x.fields FROM x_logs x, run ORDER
+        BY x.n""",
     "receipt": """
         UPDATE runs_receipt c SET reused_effects = c.reused_effects + %(reused)s,
             repeated_effects = c.repeated_effects + %(repeated)s
@@ -224,9 +239,7 @@ def build(
     ctes = [f"run AS {head}"]
     for part in parts:
         if part in RECORDSETS:
-            ctes.append(
-                f"x_{part} AS (SELECT * FROM jsonb_to_recordset(%({part})s::jsonb) AS x({RECORDSETS[part]}))"
-            )
+            ctes.append(f"x_{part} AS (SELECT * FROM jsonb_to_recordset(%({part})s::jsonb) AS x({RECORDSETS[part]}))")
         ctes.append(f"{part} AS ({_PARTS[part].replace('{may_send}', MAY_SEND)})")
     intents = (
         "(SELECT jsonb_object_agg(encode(i.slot, 'hex'), i.id) FROM intents i)" if "intents" in parts else "NULL::jsonb"
@@ -246,9 +259,7 @@ def _head(*, transition: str | None, sets: tuple[str, ...], cancellable: bool, c
     )
     if cursor_guard:
         # Numbers compare alike everywhere; other cursors are compared by the engine, whose order is by code point.
-        guard += (
-            " AND (r.cursor IS NULL OR jsonb_typeof(r.cursor) <> 'number' OR r.cursor < %(cp_cursor)s::jsonb)"
-        )
+        guard += " AND (r.cursor IS NULL OR jsonb_typeof(r.cursor) <> 'number' OR r.cursor < %(cp_cursor)s::jsonb)"
     assignments = list(sets)
     if transition:
         moves = sets_for(TRANSITIONS[transition].target)

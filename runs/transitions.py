@@ -69,7 +69,8 @@ def statement(event: str, *, pick: str, sets: str = "", guard: str = "true", dat
     allowed = ", ".join(f"'{s}'" for s in sources(event))
     return f"""
         WITH before AS MATERIALIZED (
-            SELECT r.id, r.state, r.fence, r.step_id, r.step_attempts, r.worker_id, r.recoveries, r.tenant_id, r.parent_id
+            SELECT r.id, r.state, r.fence, r.step_id, r.step_attempts, r.worker_id, r.recoveries, r.tenant_id,
+            r.parent_id
             FROM runs_run r WHERE {pick}
         ), moved AS (
             UPDATE runs_run r SET {sets_for(edge.target)}{", " + sets if sets else ""}
@@ -131,9 +132,7 @@ def _fire(cursor: Cursor, text: str, params: dict[str, Any], event: str, run_id:
     cursor.execute(text, params)
     row = cursor.fetchone()
     if row is None or row[3] is None:
-        raise TransitionRefused(
-            event=event, run_id=run_id, state=row[1] if row else "", fence=row[2] if row else None
-        )
+        raise TransitionRefused(event=event, run_id=run_id, state=row[1] if row else "", fence=row[2] if row else None)
     return Fired(run_id=row[0], from_state=row[1], to_state=row[3], tenant_id=row[4], parent_id=row[5])
 
 

@@ -68,7 +68,7 @@ def _present(claimed: Claimed) -> WorkflowDefinition | None:
 
 
 def _compare(database: Database, claimed: Claimed, present: WorkflowDefinition | None) -> Continue | Park:
-    """Compare what was recorded with the code that is about to run; the stored plan is read only to explain a mismatch."""
+    """Compare what was recorded with the code about to run; the stored plan is read only to explain a mismatch."""
     if (
         present is not None
         and present.plan_hash == claimed.plan_hash
@@ -90,7 +90,9 @@ def _compare(database: Database, claimed: Claimed, present: WorkflowDefinition |
 
 def _park(database: Database, claimed: Claimed, verdict: Continue | Park) -> None:
     assert isinstance(verdict, Park)
-    event, reason = ("stop", "cancelled before it could be read") if claimed.cancel_requested else ("park", verdict.reason)
+    event, reason = (
+        ("stop", "cancelled before it could be read") if claimed.cancel_requested else ("park", verdict.reason)
+    )
     with database.cursor() as cursor:
         fire(
             event,
@@ -144,7 +146,9 @@ def _enter(database: Database, hand: Hand, watch: Watch | None) -> Any:
         return found
 
     if watch is not None and step.timeout is not None:
-        watch.enter(run_id=hand.run_id, fence=hand.fence, step_id=step.id, timeout=step.timeout, entered_at=hand.entered_at)
+        watch.enter(
+            run_id=hand.run_id, fence=hand.fence, step_id=step.id, timeout=step.timeout, entered_at=hand.entered_at
+        )
     try:
         if not step.is_async:
             return step.function(SyncRun(hand, SyncDriver(database, hand), input_json))
@@ -191,7 +195,7 @@ def _commit_step(database: Database, hand: Hand, value: Any) -> bool:
     failpoints.reach(failpoints.Point.BEFORE_CHECKPOINT)
     if following is None:
         hand.event("succeed", moves=True)
-    ending = {} if following else {"transition": "succeed", "error": ("", "", "")}
+    ending: dict[str, Any] = {} if following else {"transition": "succeed", "error": ("", "", "")}
     commit.execute(database, hand, hand.write(checkpoint=row, **ending))
     failpoints.reach(failpoints.Point.AFTER_CHECKPOINT)
     if following is None:
@@ -200,5 +204,3 @@ def _commit_step(database: Database, hand: Hand, value: Any) -> bool:
     hand.state_json = state
     hand.advance_to(following)
     return True
-
-

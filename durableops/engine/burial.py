@@ -22,10 +22,14 @@ _COMMON = (
     " wake_detail = (SELECT w.ended_why FROM runs_worker w WHERE w.id = b.worker_id)"
 )
 _LOST = f"{_COMMON}, wake_cause = 'worker_lost', recoveries = r.recoveries + 1"
-_DATA = "jsonb_build_object('recoveries', b.recoveries + 1, 'why', (SELECT w.ended_why FROM runs_worker w WHERE w.id = b.worker_id))"
+_DATA = (
+    "jsonb_build_object('recoveries', b.recoveries + 1,"
+    " 'why', (SELECT w.ended_why FROM runs_worker w WHERE w.id = b.worker_id))"
+)
 _GIVEN_UP = (
     f"{_LOST}, error_class = 'WorkerLost', error_fingerprint = 'worker_lost', error_message = format("
-    "'step %%s lost its worker %%s times in a row without a commit in between; the run is stopped before it takes more.',"
+    "'step %%s lost its worker %%s times in a row without a commit in between;"
+    " the run is stopped before it takes more.',"
     " quote_literal(r.step_id), r.recoveries + 1)"
 )
 
@@ -45,7 +49,9 @@ def release_runs(cursor: Cursor) -> list[Fired]:
 
     Needs a transaction. What another cleaner has locked is left to it.
     """
-    found = _move(cursor, "stop", "r.cancel_requested", sets="woken_at = now()", reason="cancelled; its worker has gone")
+    found = _move(
+        cursor, "stop", "r.cancel_requested", sets="woken_at = now()", reason="cancelled; its worker has gone"
+    )
     found += _move(
         cursor,
         "give_up",

@@ -55,7 +55,7 @@ class LiveCall:
         """Raise NotSent when the run was stopped, or when a person may by now have settled this effect."""
         if monotonic() > self._send_before:
             raise NotSent(
-                f"call {self.key[:12]} of {self.prepared.tool.name} was held up past the time it could be sent; nothing left."
+                f"call {self.key[:12]} of {self.prepared.tool.name} was held up past its time to be sent; nothing left."
             )
         if self._gone():
             raise NotSent(f"call {self.key[:12]} of {self.prepared.tool.name}: the run was stopped; nothing left.")

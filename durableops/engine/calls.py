@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
@@ -86,7 +87,7 @@ def call_many(
     if failed and on_error == "raise":
         first = next(iter(failed.values()))
         raise CallsFailed(
-            f"{len(failed)} of {len(results)} calls of {tool.name} gave up; the others are recorded. The first: {first}",
+            f"{len(failed)} of {len(results)} calls of {tool.name} gave up, the rest is recorded; the first: {first}",
             errors={n: str(e) for n, e in failed.items()},
         ) from first
     return results
@@ -150,7 +151,7 @@ def _answer(
         results[n] = _conflict(hand, prepared, known)
     elif hand.in_page and known.id <= hand.effects_through and prepared.tool.safety != "read":
         results[n] = DuplicateName(
-            f"{prepared.tool.name} was called for {prepared.resource!r} on an earlier page; give this one a key of its own.",
+            f"{prepared.tool.name} was called for {prepared.resource!r} on an earlier page; give this one its own key.",
             effect=known.id,
         )
     elif known.state == "succeeded" and known.error_class:
@@ -177,8 +178,13 @@ def _answer(
 def _conflict(hand: Hand, prepared: Prepared, known: KnownEffect) -> EffectConflict:
     hand.event(
         "effect_conflict",
-        reason=f"{prepared.tool.name} for {prepared.resource!r}: the slot holds another request; this one was not sent.",
-        data={"effect": known.id, "tool": prepared.tool.name, "recorded": known.request_hash, "asked": prepared.request_hash},
+        reason=f"{prepared.tool.name} for {prepared.resource!r}: the slot holds another request; nothing was sent.",
+        data={
+            "effect": known.id,
+            "tool": prepared.tool.name,
+            "recorded": known.request_hash,
+            "asked": prepared.request_hash,
+        },
     )
     return EffectConflict(
         f"{prepared.tool.name} for {prepared.resource!r} was asked with another request before (effect {known.id}). "
@@ -192,8 +198,8 @@ def _doubt(hand: Hand, prepared: Prepared, known: KnownEffect) -> EffectInDoubt:
         hand.settle(known.id, state="in_doubt")
         hand.event(
             "effect_in_doubt",
-            reason=f"{prepared.tool.name} for {prepared.resource!r}: its outcome is unknown and the other side no longer "
-            "remembers the key, so sending again could do it twice.",
+            reason=f"{prepared.tool.name} for {prepared.resource!r}: its outcome is unknown and the other side no "
+            "longer remembers the key, so sending again could do it twice.",
             data={"effect": known.id, "tool": prepared.tool.name, "key": known.key},
         )
     return EffectInDoubt(
@@ -203,9 +209,7 @@ def _doubt(hand: Hand, prepared: Prepared, known: KnownEffect) -> EffectInDoubt:
     )
 
 
-def _intend(
-    hand: Hand, fresh: dict[int, Prepared], results: list[Any], pending: dict[int, Pending]
-) -> Logic[None]:
+def _intend(hand: Hand, fresh: dict[int, Prepared], results: list[Any], pending: dict[int, Pending]) -> Logic[None]:
     """Commit the intents of calls that are not on record. A slot somebody else took in between answers instead."""
     if not fresh:
         return
@@ -305,7 +309,11 @@ def _commit_repeats(hand: Hand, repeats: list[Pending]) -> Logic[None]:
         hand.event(
             "effects_repeated",
             reason=f"{len(ones)} calls of {ones[0].prepared.tool.name} go out again with their old keys: {reason}.",
-            data={"cause": reason, "effects": [one.effect_id for one in ones], "keys": [one.prepared.key for one in ones]},
+            data={
+                "cause": reason,
+                "effects": [one.effect_id for one in ones],
+                "keys": [one.prepared.key for one in ones],
+            },
         )
     hand.repeat(len(known))
     seconds = max(one.prepared.tool.timeout for one in known)
@@ -335,7 +343,8 @@ def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
     if isinstance(error, ControlSignal):
         raise error
     if error is None:
-        return _take_result(hand, one, attempt.value)
+        _take_result(hand, one, attempt.value)
+        return None
     if isinstance(error, Refused):
         one.done, one.error = True, error
         _note(hand, one, state="refused", error=error)
@@ -446,7 +455,7 @@ def _call_locally(hand: Hand, fresh: dict[int, Prepared], results: list[Any]) ->
             gone=lambda: stop_reason(hand) is not None,
         )
         identity = _identity(hand, prepared)
-        attempt = yield Local(lambda p=prepared, c=live, i=identity: local.perform(hand, p, c, i))
+        attempt = yield Local(partial(local.perform, hand, prepared, live, identity))
         if attempt.error is None:
             effect_id, results[n], reused = attempt.value
             hand.newest_effect = max(hand.newest_effect, effect_id)

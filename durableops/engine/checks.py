@@ -1,4 +1,4 @@
-"""What is looked at before each step, page and intent: cancel, pause, deadline, step timeout, and a worker that stops."""
+"""What is looked at before each step, page and intent: cancel, pause, deadline, step timeout, a worker that stops."""
 
 from __future__ import annotations
 

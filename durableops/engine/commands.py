@@ -1,6 +1,7 @@
 """The operators' verbs, shared by console, API and command line: each checks, changes, and writes who and why.
 
-A verb and its audit entry are one transaction. What a role may do is asked before a verb is called; what the run's state
+A verb and its audit entry are one transaction. What a role may do is asked before a verb is called; what the run's
+    state
 allows is asked here, of the transition table.
 """
 
@@ -87,7 +88,9 @@ def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
         else:
             state = run.state
             record_event(cursor, run.pk, "cancel_requested", actor=actor, reason=reason, step_id=run.step_id)
-        _audit(run, "cancel", actor=actor, reason=reason, before=before, after={"state": state, "cancel_requested": True})
+        _audit(
+            run, "cancel", actor=actor, reason=reason, before=before, after={"state": state, "cancel_requested": True}
+        )
         transaction.on_commit(bell.ring)
     message = "cancelled." if settled else "asked to stop; it is cancelled at its next commit."
     return Done(run_id=run.pk, state=state, settled=settled, message=message)
@@ -109,12 +112,23 @@ def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at:
         if deadline is not None and deadline <= now:
             raise _refused(run, "retry", "a deadline in the future; give a new one with the retry")
         sets = {
-            "deadline_at": deadline, "step_attempts": 0, "recoveries": 0, "wake_cause": "operator",
-            "wake_detail": f"{actor}: {_reason(reason)}", "woken_at": now, "lost_at": None,
-        }  # fmt: skip
+            "deadline_at": deadline,
+            "step_attempts": 0,
+            "recoveries": 0,
+            "wake_cause": "operator",
+            "wake_detail": f"{actor}: {_reason(reason)}",
+            "woken_at": now,
+            "lost_at": None,
+        }
         transitions.fire("reopen", run.pk, using=cursor, actor=actor, reason=reason, sets=sets)
-        _audit(run, "retry", actor=actor, reason=reason, before={"state": run.state, "deadline_at": str(run.deadline_at)},
-               after={"state": "queued", "deadline_at": str(deadline)})  # fmt: skip
+        _audit(
+            run,
+            "retry",
+            actor=actor,
+            reason=reason,
+            before={"state": run.state, "deadline_at": str(run.deadline_at)},
+            after={"state": "queued", "deadline_at": str(deadline)},
+        )
         transaction.on_commit(bell.ring)
     return Done(run_id=run.pk, state="queued", settled=True, message="reopened at its last checkpoint.")
 
@@ -139,11 +153,20 @@ def extend_deadline(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, de
         if run.is_terminal:
             raise _refused(run, "extend_deadline", "an open run; retry it with a new deadline instead")
         if deadline_at <= db_now(cursor):
-            raise InputRefused(f"the new deadline {deadline_at.isoformat()} has passed already; give one in the future.")
+            raise InputRefused(
+                f"the new deadline {deadline_at.isoformat()} has passed already; give one in the future."
+            )
         before, run.deadline_at = run.deadline_at, deadline_at
         run.save(update_fields=["deadline_at"])
-        _write(cursor, run, "extend_deadline", actor=actor, reason=reason, before={"deadline_at": str(before)},
-               after={"deadline_at": str(deadline_at)})  # fmt: skip
+        _write(
+            cursor,
+            run,
+            "extend_deadline",
+            actor=actor,
+            reason=reason,
+            before={"deadline_at": str(before)},
+            after={"deadline_at": str(deadline_at)},
+        )
     return Done(run_id=run.pk, state=run.state, settled=True, message="its deadline was moved.")
 
 
@@ -173,23 +196,38 @@ def decide(
         verb = "approve" if approved else "refuse"
         if wait.state != "open":
             when = timezone.localtime(wait.answered_at).isoformat(timespec="seconds") if wait.answered_at else "before"
-            raise _refused(run, verb, f"an open approval; {wait.name!r} was {wait.state} by {wait.answered_by or 'its clock'} ({when})")
+            raise _refused(
+                run,
+                verb,
+                f"an open approval; {wait.name!r} was {wait.state} by {wait.answered_by or 'its clock'} ({when})",
+            )
         if wait.expires_at is not None and wait.expires_at <= db_now(cursor):
-            raise _refused(run, verb, f"an approval in time; {wait.name!r} expired at {wait.expires_at.isoformat(timespec='seconds')}")
+            raise _refused(
+                run,
+                verb,
+                f"an approval in time; {wait.name!r} expired at {wait.expires_at.isoformat(timespec='seconds')}",
+            )
         if facts_hash is not None and facts_hash != wait.facts_hash:
             raise _refused(run, verb, "a decision about what is asked now; the facts changed since the page was opened")
         answer = codec.dumps({"approved": approved, "comment": _reason(reason)}, what="answer")
-        closing = Closing(state="answered", cause="approval", detail=f"{verb}d by {actor}: {wait.name}", answer=answer, by=actor)
+        closing = Closing(
+            state="answered", cause="approval", detail=f"{verb}d by {actor}: {wait.name}", answer=answer, by=actor
+        )
         close_wait(cursor, run_id=run.pk, wait_id=wait.pk, closing=closing)
-        _write(cursor, run, verb, actor=actor, reason=reason, before={"wait": wait.pk, "name": wait.name, "state": "open"},
-               after={"state": "answered", "approved": approved, "facts_hash": wait.facts_hash})  # fmt: skip
+        _write(
+            cursor,
+            run,
+            verb,
+            actor=actor,
+            reason=reason,
+            before={"wait": wait.pk, "name": wait.name, "state": "open"},
+            after={"state": "answered", "approved": approved, "facts_hash": wait.facts_hash},
+        )
         transaction.on_commit(bell.ring)
     return Done(run_id=run.pk, state="queued", settled=True, message=f"{wait.name} was {verb}d.")
 
 
-def set_switch(
-    scope: str, *, actor: str, reason: str, tenant: Tenant | None = None, workflow: str = ""
-) -> PauseSwitch:
+def set_switch(scope: str, *, actor: str, reason: str, tenant: Tenant | None = None, workflow: str = "") -> PauseSwitch:
     """Pause everything, a tenant, or a workflow (of one tenant or of all)."""
     with transaction.atomic():
         switch, made = PauseSwitch.objects.get_or_create(
@@ -221,8 +259,11 @@ def _refused(run: Run, verb: str, wanted: str) -> TransitionRefused:
     shown = f"{run.state}{' and paused' if run.paused else ''}"
     return TransitionRefused(
         f"run {run.pk} is {shown}; '{verb}' needs {wanted}. Nothing was changed.",
-        run=run.pk, state=run.state, event=verb, wanted=wanted,
-    )  # fmt: skip
+        run=run.pk,
+        state=run.state,
+        event=verb,
+        wanted=wanted,
+    )
 
 
 def _write(
@@ -235,17 +276,28 @@ def _write(
 
 def _audit(run: Run, verb: str, *, actor: str, reason: str, before: dict[str, Any], after: dict[str, Any]) -> None:
     AuditEntry.objects.create(
-        tenant_id=run.tenant_id, actor=actor, verb=verb, target_kind="run", target_id=str(run.pk), reason=_reason(reason),
-        before=before, after=after,
-    )  # fmt: skip
+        tenant_id=run.tenant_id,
+        actor=actor,
+        verb=verb,
+        target_kind="run",
+        target_id=str(run.pk),
+        reason=_reason(reason),
+        before=before,
+        after=after,
+    )
 
 
 def _audit_switch(switch: PauseSwitch, verb: str, *, actor: str, reason: str) -> None:
     target = switch.workflow or (switch.tenant.slug if switch.tenant else "everything")
     AuditEntry.objects.create(
-        tenant=switch.tenant, actor=actor, verb=verb, target_kind=f"switch {switch.scope}", target_id=target,
-        reason=_reason(reason), after={"workflow": switch.workflow, "scope": switch.scope},
-    )  # fmt: skip
+        tenant=switch.tenant,
+        actor=actor,
+        verb=verb,
+        target_kind=f"switch {switch.scope}",
+        target_id=target,
+        reason=_reason(reason),
+        after={"workflow": switch.workflow, "scope": switch.scope},
+    )
 
 
 def _reason(text: str) -> str:

@@ -56,7 +56,9 @@ def execute(
             # The backstop behind the statement's own conditions; reaching it means that one of them is missing.
             raise FenceLost(f"run {hand.run_id}: {refused.diag.message_primary}") from refused
         if found is None:
-            raise FenceLost(f"run {hand.run_id} is not held under fence {write.fence} at checkpoint {write.seq} any more.")
+            raise FenceLost(
+                f"run {hand.run_id} is not held under fence {write.fence} at checkpoint {write.seq} any more."
+            )
         hand.written(write, found)
         return found
 

@@ -203,7 +203,14 @@ def _wait_for(
     look_back: timedelta = NO_LOOK_BACK,
 ) -> Logic[Any]:
     return waits.wait_for(
-        hand, "event", event, correlation=correlation, key=key, timeout=timeout, on_timeout=on_timeout, look_back=look_back
+        hand,
+        "event",
+        event,
+        correlation=correlation,
+        key=key,
+        timeout=timeout,
+        on_timeout=on_timeout,
+        look_back=look_back,
     )
 
 
@@ -219,7 +226,14 @@ def _approval(
     on_refusal: str = "cancel",
 ) -> Logic[Any]:
     return waits.approval(
-        hand, name, key=key, question=question, facts=facts, timeout=timeout, on_timeout=on_timeout, on_refusal=on_refusal
+        hand,
+        name,
+        key=key,
+        question=question,
+        facts=facts,
+        timeout=timeout,
+        on_timeout=on_timeout,
+        on_refusal=on_refusal,
     )
 
 

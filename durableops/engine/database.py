@@ -147,5 +147,5 @@ class Database:
 
 
 def _rows(cursor: psycopg.Cursor[Any], query: str, params: Any) -> list[tuple[Any, ...]]:
-    cursor.execute(query, params)  # type: ignore[arg-type]  # statements are ours, never built from data
+    cursor.execute(query, params)
     return cursor.fetchall() if cursor.description else []

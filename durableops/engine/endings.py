@@ -1,4 +1,4 @@
-"""How a run leaves its worker's hand without having finished its step: suspended, delayed, failed, stopped, handed back."""
+"""How a run leaves its worker's hand with its step unfinished: suspended, delayed, failed, stopped, handed back."""
 
 from __future__ import annotations
 
@@ -118,9 +118,7 @@ def _suspend(database: Database, hand: Hand, signal: Suspend) -> None:
 
 def _lock_event(hand: Hand, wait: dict[str, Any]) -> Any:
     def before(cursor: Cursor) -> None:
-        inbound.lock(
-            cursor, tenant_id=hand.claimed.tenant_id, name=wait["name"], correlation=wait["correlation"]
-        )
+        inbound.lock(cursor, tenant_id=hand.claimed.tenant_id, name=wait["name"], correlation=wait["correlation"])
 
     return before
 
@@ -138,7 +136,9 @@ def _after_suspend(cursor: Cursor, hand: Hand, signal: Suspend) -> bool:
     )
     wait_id, state, due = cursor.fetchone()
     if state != "open" or (signal.again and due):
-        return wake(cursor, hand.run_id, cause=wait["kind"], detail="it was answered while the run was on its way to wait")
+        return wake(
+            cursor, hand.run_id, cause=wait["kind"], detail="it was answered while the run was on its way to wait"
+        )
     if signal.children:
         create_children(cursor, signal.children, parent_id=hand.run_id, wait_id=wait_id,
                         tenant_id=hand.claimed.tenant_id, actor=f"run {hand.run_id}")  # fmt: skip
@@ -163,9 +163,12 @@ def _retry_or_fail(database: Database, hand: Hand, error: BaseException, *, extr
     failed = hand.failed_attempts + 1
     verdict = retries.decide(hand.step.retry, failed, error, hand.random)
     fingerprint = codec.hash_hex(f"{hand.step.id}\n{stored.type}")[:16]
-    facts = {"error": stored.as_json(), "failed_attempts": failed, "elapsed_seconds": round(monotonic() - hand.entered_at, 3)}
+    facts = {
+        "error": stored.as_json(),
+        "failed_attempts": failed,
+        "elapsed_seconds": round(monotonic() - hand.entered_at, 3),
+    }
     told = (stored.type[:200], stored.message, fingerprint)
-    hand.drop_pending()
     if isinstance(verdict, retries.RetryAt):
         facts["delay_seconds"] = round(verdict.delay, 3)
         hand.event("retry_later", reason=str(stored)[:500], data={**facts, **extra}, moves=True)
@@ -185,9 +188,7 @@ def _retry_or_fail(database: Database, hand: Hand, error: BaseException, *, extr
 
 def _time_out_step(database: Database, hand: Hand, signal: StepTimeout) -> bool:
     elapsed = monotonic() - hand.entered_at
-    again = isinstance(
-        retries.decide(hand.step.retry, hand.failed_attempts + 1, signal, hand.random), retries.RetryAt
-    )
+    again = isinstance(retries.decide(hand.step.retry, hand.failed_attempts + 1, signal, hand.random), retries.RetryAt)
     firing = Firing(
         clock=Clock.STEP_TIMEOUT,
         limit_seconds=hand.step.timeout,

@@ -65,7 +65,9 @@ def children_done(cursor: Cursor, *, run_id: UUID, wait_id: int) -> bool:
                    "FOR NO KEY UPDATE", [run_id])  # fmt: skip
     state, cancelled, by, reason = cursor.fetchone()
     if state == "waiting" and cancelled:
-        cursor.execute("UPDATE runs_wait SET state = 'cancelled', answered_at = now() WHERE id = %s AND state = 'open'", [wait_id])
+        cursor.execute(
+            "UPDATE runs_wait SET state = 'cancelled', answered_at = now() WHERE id = %s AND state = 'open'", [wait_id]
+        )
         fire("cancel", run_id, using=cursor, actor=by, reason=reason)
         return True
     return close_wait(cursor, run_id=run_id, wait_id=wait_id, closing=closing)
@@ -90,7 +92,7 @@ SELECT r.id, r.state FROM runs_run r JOIN family f USING (id) WHERE r.finished_a
 
 
 def cancel_children(cursor: Cursor, run_id: UUID, *, actor: str, reason: str) -> int:
-    """Cancel everything below a run: what does not run ends at once, what runs is asked to stop. Returns how many are open."""
+    """Cancel everything below a run: what runs is asked to stop, the rest ends at once. Returns how many are open."""
     cursor.execute(_OPEN_CHILDREN, [run_id])
     found = cursor.fetchall()
     ids = [row[0] for row in found]
@@ -98,8 +100,10 @@ def cancel_children(cursor: Cursor, run_id: UUID, *, actor: str, reason: str) ->
         return 0
     params = {"ids": ids, "by": actor, "why": reason}
     cursor.execute(
-        "UPDATE runs_run SET cancel_requested = true, cancel_requested_by = %(by)s, cancel_reason = %(why)s, paused = false"
-        " WHERE id IN (SELECT id FROM runs_run WHERE id = ANY(%(ids)s) AND finished_at IS NULL ORDER BY id FOR NO KEY UPDATE)"
+        "UPDATE runs_run SET cancel_requested = true, cancel_requested_by = %(by)s, cancel_reason = %(why)s,"
+        " paused = false"
+        " WHERE id IN (SELECT id FROM runs_run WHERE id = ANY(%(ids)s) AND finished_at IS NULL"
+        " ORDER BY id FOR NO KEY UPDATE)"
         " RETURNING id, state",
         params,
     )
@@ -111,7 +115,8 @@ def cancel_children(cursor: Cursor, run_id: UUID, *, actor: str, reason: str) ->
         "cancel",
         cursor,
         pick="r.id = ANY(%(ids)s) AND r.state <> 'running' AND r.finished_at IS NULL AND NOT EXISTS ("
-        "SELECT 1 FROM runs_run c WHERE c.parent_id = r.id AND c.state IN ('running', 'waiting')) ORDER BY r.id FOR NO KEY UPDATE",
+        "SELECT 1 FROM runs_run c WHERE c.parent_id = r.id AND c.state IN ('running', 'waiting'))"
+        " ORDER BY r.id FOR NO KEY UPDATE",
         params={**params, "actor": actor},
         reason=reason,
     )
@@ -123,5 +128,6 @@ def close_waits(cursor: Cursor, run_ids: list[UUID]) -> None:
     """Nothing waits for a run that has ended."""
     if run_ids:
         cursor.execute(
-            "UPDATE runs_wait SET state = 'cancelled', answered_at = now() WHERE run_id = ANY(%s) AND state = 'open'", [run_ids]
+            "UPDATE runs_wait SET state = 'cancelled', answered_at = now() WHERE run_id = ANY(%s) AND state = 'open'",
+            [run_ids],
         )

@@ -69,6 +69,8 @@ class Stopping:
 class Hand:
     """One claimed run. Not shared between threads except through the engine's ops."""
 
+    _progress_told: tuple[int, int | None, str] | None
+
     def __init__(
         self, claimed: Claimed, definition: WorkflowDefinition, *, worker_id: UUID, stopping: Stopping
     ) -> None:
@@ -136,7 +138,7 @@ class Hand:
         )
 
     def progress(self, done: int, total: int | None, note: str) -> None:
-        self._progress = (done, total, note)
+        self._progress_told = (done, total, note)
 
     def settle(self, effect_id: int, **outcome: Any) -> None:
         """Note an effect's outcome; it is committed before, or with, the checkpoint that relies on it."""
@@ -171,10 +173,12 @@ class Hand:
     @property
     def is_stale(self) -> bool:
         """Whether something has waited long enough to deserve a commit of its own."""
-        waiting = self._logs or self._progress
+        waiting = self._logs or self._progress_told
         return bool(waiting) and monotonic() - self.last_commit > FLUSH_AFTER_SECONDS
 
-    def write(self, *, checkpoint: CheckpointRow | None = None, transition: str | None = None, **more: Any) -> FencedWrite:
+    def write(
+        self, *, checkpoint: CheckpointRow | None = None, transition: str | None = None, **more: Any
+    ) -> FencedWrite:
         """Everything that is pending, as one write. It stays pending until `written`."""
         return FencedWrite(
             run_id=self.run_id,
@@ -192,7 +196,7 @@ class Hand:
             artifacts=self._artifacts,
             events=self._events,
             logs=self._logs,
-            progress=self._progress,
+            progress=self._progress_told,
             reused=self._reused,
             repeated=self._repeated,
             **more,
@@ -208,10 +212,6 @@ class Hand:
         self.last_commit = monotonic()
         self.newest_effect = max([self.newest_effect, *found.intents.values()])
         self._clear_pending()
-
-    def drop_pending(self) -> None:
-        """Forget log lines and progress of an entry that will be made again; effects' outcomes are kept."""
-        self._progress = None
 
     def advance_to(self, step: StepDefinition) -> None:
         """Go on with the next step: nothing of it can be on record yet."""
@@ -229,7 +229,7 @@ class Hand:
         self._artifacts: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
         self._logs: list[dict[str, Any]] = []
-        self._progress: tuple[int, int | None, str] | None = None
+        self._progress_told = None
         self._reused = 0
         self._repeated = 0
 

@@ -1,4 +1,4 @@
-"""A worker's lease: a row with a counter its parent raises, and a session advisory lock that ends with its connection."""
+"""A worker's lease: a row with a counter its parent raises, and an advisory lock that ends with its session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from runs.models.worker import LOCK_CLASS
 _REGISTER = """
 INSERT INTO runs_worker (id, number, host, pid, child_pid, started_at, counter, renewed_at, lease_seconds,
     heartbeat_seconds, draining, ended_why, versions)
-VALUES (%(id)s, nextval('runs_worker_number'), %(host)s, %(pid)s, %(child)s, now(), 0, now(), %(lease)s, %(beat)s, false,
+VALUES (%(id)s, nextval('runs_worker_number'), %(host)s, %(pid)s, %(child)s, now(), 0, now(), %(lease)s, %(beat)s,
+    false,
     '', %(versions)s::jsonb)
 RETURNING number"""
 _RENEW = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import signal
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -31,7 +31,9 @@ logger = logging.getLogger("durableops.worker")
 class Listener:
     """Takes runs for one worker id. Claims and moves them one at a time."""
 
-    def __init__(self, *, worker_id: UUID, stopping: Stopping, watch: Watch | None = None, name: str = "worker") -> None:
+    def __init__(
+        self, *, worker_id: UUID, stopping: Stopping, watch: Watch | None = None, name: str = "worker"
+    ) -> None:
         self.worker_id = worker_id
         self.stopping = stopping
         self.watch = watch

@@ -19,10 +19,13 @@ from durableops.errors import EffectConflict, FenceLost
 _LOCK = "SELECT 1 FROM runs_run WHERE id = %s AND fence = %s AND state = 'running' FOR NO KEY UPDATE"
 _FIND = "SELECT id, request_hash, result FROM runs_effect WHERE slot = %s"
 _INSERT = """
-INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource, author_key,
-    safety, scope, state, attempts, reused, fence, intended_at, completed_at, result, downstream_id, error_class, error_message)
+INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource,
+    author_key,
+    safety, scope, state, attempts, reused, fence, intended_at, completed_at, result, downstream_id, error_class,
+    error_message)
 VALUES (%(run)s, %(tenant)s, %(slot_bytes)s, %(key)s, %(request_hash)s, %(summary)s::jsonb, %(step_id)s, %(tool)s,
-    %(resource)s, %(author_key)s, %(safety)s, %(scope)s, 'succeeded', 1, 0, %(fence)s, now(), now(), %(result)s, '', '', '')
+    %(resource)s, %(author_key)s, %(safety)s, %(scope)s, 'succeeded', 1, 0, %(fence)s, now(), now(), %(result)s, '',
+    '', '')
 RETURNING id
 """
 
@@ -61,5 +64,3 @@ def perform(hand: Hand, prepared: Prepared, call: LiveCall, identity: dict[str, 
 
 async def _awaited(value: Any) -> Any:
     return await value
-
-

@@ -95,9 +95,7 @@ def _refuse_regression(old: Any, new: Any) -> None:
         )
 
 
-def decide(
-    hand: Hand, name: str, inputs: Mapping[str, Any], function: Callable[..., Any], *, key: str
-) -> Logic[Any]:
+def decide(hand: Hand, name: str, inputs: Mapping[str, Any], function: Callable[..., Any], *, key: str) -> Logic[Any]:
     """Return the recorded decision for these inputs, or make and commit it before anything relies on it."""
     check_may_go_on(hand)
     yield from flush_if_stale(hand)

@@ -41,7 +41,7 @@ class Invoke:
 
 @dataclass(frozen=True)
 class InvokeMany:
-    """Call a tool's function for several calls, at most `concurrency` at a time. Answers with their Attempts, in order."""
+    """Call a tool's function for several calls, at most `concurrency` at a time. Answers with Attempts, in order."""
 
     calls: list[Invoke]
     concurrency: int

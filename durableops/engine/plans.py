@@ -16,7 +16,8 @@ WITH found AS (
 ), made AS (
     INSERT INTO runs_workflow_plan (workflow, version, schema_version, schema_hash, plan_hash, plan, source_fingerprint,
         first_seen_at)
-    SELECT %(workflow)s, %(version)s, %(schema_version)s, %(schema_hash)s, %(plan_hash)s, %(plan)s::jsonb, %(source)s, now()
+    SELECT %(workflow)s, %(version)s, %(schema_version)s, %(schema_hash)s, %(plan_hash)s, %(plan)s::jsonb,
+    %(source)s, now()
     WHERE NOT EXISTS (SELECT 1 FROM found)
     ON CONFLICT ON CONSTRAINT plan_meaning_unique DO UPDATE SET workflow = excluded.workflow
     RETURNING id

@@ -21,8 +21,8 @@ from durableops.errors import (
 )
 
 POINTLESS = (
-    ChildrenFailed, CompatibilityError, CursorRegression, DefinitionError, DuplicateName, EffectConflict, PayloadRefused,
-    Refused, WaitTimeout,
+    ChildrenFailed, CompatibilityError, CursorRegression, DefinitionError, DuplicateName, EffectConflict,
+    PayloadRefused, Refused, WaitTimeout,
 )  # fmt: skip
 """Errors that the same code would meet again: what is on record does not change by asking twice."""
 

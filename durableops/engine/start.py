@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
+
 from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints.codec import canonical, check_key, hash_hex
@@ -48,8 +49,10 @@ class NewRun:
 _INSERT = """
 WITH run AS (
     INSERT INTO runs_run (id, tenant_id, workflow, plan_id, state, state_since, priority, due_at, start_key, input_hash,
-        created_at, created_by, labels, parent_id, parent_wait_id, child_index, fence, paused, paused_by, cancel_requested,
-        cancel_requested_by, cancel_reason, deadline_at, lineage, head_seq, state_seq, step_id, step_entries, step_attempts,
+        created_at, created_by, labels, parent_id, parent_wait_id, child_index, fence, paused, paused_by,
+        cancel_requested,
+        cancel_requested_by, cancel_reason, deadline_at, lineage, head_seq, state_seq, step_id, step_entries,
+        step_attempts,
         recoveries, max_recoveries, wake_cause, wake_detail, resumes, effects_avoided, progress_note, error_class,
         error_message, error_fingerprint)
     VALUES (%(id)s, %(tenant)s, %(workflow)s, %(plan)s, 'queued', now(), %(priority)s,
@@ -68,7 +71,9 @@ SELECT id, now(), 'start', '', 'queued', '', 0, 0, %(by)s, '', '{}'::jsonb FROM 
 """
 
 
-def check_new(workflow: str, given: Any, *, version: int | None = None, labels: Mapping[str, str] | None = None) -> NewRun:
+def check_new(
+    workflow: str, given: Any, *, version: int | None = None, labels: Mapping[str, str] | None = None
+) -> NewRun:
     """Check a start before anything is written. Raises WorkflowNotFound or InputRefused with the path."""
     definition = registry.workflow(workflow, version)
     if not isinstance(given, dict):
@@ -171,7 +176,7 @@ def _earlier(tenant: Tenant, start_key: str | None, new: NewRun) -> Started:
     found = tenant.runs.filter(start_key=start_key).values_list("id", "input_hash").get()
     if found[1] != new.input_hash:
         raise StartConflict(
-            f"start key {start_key!r} started run {found[0]} with another workflow or input. Use that run, or another key.",
+            f"start key {start_key!r} started run {found[0]} with another input. Use that run or another key.",
             run=str(found[0]),
         )
     return Started(run_id=found[0], created=False)

@@ -144,10 +144,7 @@ class _Life:
     def _has_ended(self, timeout: float | None) -> bool:
         """Wait up to `timeout` seconds for the child's end."""
         if self._status is None:
-            try:
-                select.select([self._end_reader], [], [], timeout)
-            except InterruptedError:
-                pass
+            select.select([self._end_reader], [], [], timeout)
             done, status = os.waitpid(self.pid, 0 if timeout is None else os.WNOHANG)
             if done:
                 self._status = status
@@ -170,7 +167,9 @@ class _Life:
         with self._database.transaction() as cursor:
             taken = take_away(cursor, watched)
         if taken:
-            logger.error("step %r of run %s did not stop at its timeout; killing its process", watched.step_id, watched.run_id)
+            logger.error(
+                "step %r of run %s did not stop at its timeout; killing its process", watched.step_id, watched.run_id
+            )
             self._kill(f"step {watched.step_id!r} did not stop at its timeout")
 
     def _kill(self, why: str) -> None:

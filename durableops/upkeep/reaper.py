@@ -30,7 +30,8 @@ SELECT w.id, w.counter, w.lease_seconds, w.heartbeat_seconds, w.child_pid,
             AND l.objid = w.number::oid AND l.objsubid = 2 AND l.granted
             AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())) AS locked,
     extract(epoch FROM clock_timestamp() - greatest(pg_postmaster_start_time(), (
-        SELECT max(a.backend_start) FROM pg_stat_activity a WHERE a.backend_type = 'checkpointer')))::float8 AS server_age
+        SELECT max(a.backend_start) FROM pg_stat_activity a WHERE a.backend_type = 'checkpointer')))::float8 AS
+        server_age
 FROM runs_worker w WHERE w.ended_at IS NULL ORDER BY w.number"""
 
 
@@ -74,7 +75,9 @@ class Reaper:
             if released:
                 failpoints.reach(failpoints.Point.REAPER_HOLDS_LOCKS)
         for fired in released:
-            logger.warning("run %s goes from %s to %s: its worker has gone", fired.run_id, fired.from_state, fired.to_state)
+            logger.warning(
+                "run %s goes from %s to %s: its worker has gone", fired.run_id, fired.from_state, fired.to_state
+            )
             if fired.to_state != "queued" and fired.parent_id is not None:
                 nudge_parent(self._database, fired.run_id)
         return released

@@ -60,9 +60,10 @@ class Rounds:
     def _wait_for_database(self) -> None:
         while not self._stop.is_set():
             try:
-                return self._database.reconnect(patience=0.5)
+                self._database.reconnect(patience=0.5)
             except ConnectionLost:
                 continue
+            break
 
     def _on_stop(self, signum: int, frame: FrameType | None) -> None:
         self._stop.set()

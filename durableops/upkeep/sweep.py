@@ -14,7 +14,8 @@ from runs.transitions import fire_many
 BATCH = 200
 
 _CLAIMABLE = """
-SELECT count(*) FROM (SELECT 1 FROM runs_run r WHERE r.state = 'queued' AND NOT r.paused AND r.due_at <= now() LIMIT %s) x"""
+SELECT count(*) FROM (SELECT 1 FROM runs_run r WHERE r.state = 'queued' AND NOT r.paused AND r.due_at <= now() LIMIT
+    %s) x"""
 _UNMATCHED = """
 SELECT w.id, w.run_id FROM runs_wait w
 WHERE w.state = 'open' AND w.kind = 'event' AND EXISTS (

@@ -82,7 +82,12 @@ def _expire(cursor: Cursor, wait_id: int, run_id: UUID) -> bool:
         data={**firing.as_data(), "wait": wait_id, "kind": kind, "name": name, "policy": policy},
     )  # fmt: skip
     if policy not in ends:
-        close_wait(cursor, run_id=run_id, wait_id=wait_id, closing=Closing(state="expired", cause="wait_timeout", detail=detail))
+        close_wait(
+            cursor,
+            run_id=run_id,
+            wait_id=wait_id,
+            closing=Closing(state="expired", cause="wait_timeout", detail=detail),
+        )
         return False
     cursor.execute("UPDATE runs_wait SET state = 'expired', answered_at = now() WHERE id = %s", [wait_id])
     fire("cancel" if policy == "cancel" else "expire", run_id, using=cursor, actor="upkeep", reason=detail)
@@ -90,9 +95,9 @@ def _expire(cursor: Cursor, wait_id: int, run_id: UUID) -> bool:
     return True
 
 
-_OVERDUE = (
-    "r.deadline_at <= now() AND r.state IN ({}) ORDER BY r.id LIMIT 200 FOR NO KEY UPDATE SKIP LOCKED"
-).format(", ".join(f"'{s}'" for s in sorted(PARKED)))
+_OVERDUE = ("r.deadline_at <= now() AND r.state IN ({}) ORDER BY r.id LIMIT 200 FOR NO KEY UPDATE SKIP LOCKED").format(
+    ", ".join(f"'{s}'" for s in sorted(PARKED))
+)
 _DEADLINE_DATA = (
     "jsonb_build_object('clock', 'run_deadline', 'trigger', 'the run''s deadline came while it was ' || b.state,"
     " 'limit_seconds', (SELECT extract(epoch FROM x.deadline_at - x.created_at) FROM runs_run x WHERE x.id = b.id),"

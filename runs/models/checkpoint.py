@@ -21,7 +21,9 @@ class Checkpoint(models.Model):
     """The step that was committed; empty for the start."""
     next_step = models.CharField(max_length=100, default="")
     """The step a resume enters; empty when the run has finished."""
-    plan = models.ForeignKey("WorkflowPlan", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False)
+    plan = models.ForeignKey(
+        "WorkflowPlan", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
+    )
     cursor = models.JSONField(null=True)
     state = models.TextField(null=True)
     """JSON text; NULL when it equals that of `state_seq`."""
@@ -48,7 +50,8 @@ class Checkpoint(models.Model):
             models.CheckConstraint(condition=Q(seq__gte=0, state_seq__lte=models.F("seq")), name="checkpoint_seq_sane"),
             # A position either holds the state or names an earlier one that does.
             models.CheckConstraint(
-                condition=Q(state__isnull=False, state_seq=models.F("seq")) | Q(state=None, state_seq__lt=models.F("seq")),
+                condition=Q(state__isnull=False, state_seq=models.F("seq"))
+                | Q(state=None, state_seq__lt=models.F("seq")),
                 name="checkpoint_state_is_somewhere",
             ),
         ]

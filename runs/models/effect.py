@@ -61,7 +61,9 @@ class IdempotencyRecord(models.Model):
             # engine: what the current page or step has done so far. console: a run's effects.
             models.Index(fields=["run", "id"], name="effect_of_run"),
             # invariants, in-doubt desk: the few whose outcome is unknown.
-            models.Index(fields=["state", "id"], name="effect_unsettled", condition=Q(state__in=["intended", "in_doubt"])),
+            models.Index(
+                fields=["state", "id"], name="effect_unsettled", condition=Q(state__in=["intended", "in_doubt"])
+            ),
         ]
 
 

@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 
 class RunEvent(models.Model):
-    """One thing that happened, written by the transaction that made it happen. Immutable; holds references, no payloads."""
+    """One thing that happened, written by the transaction that made it happen. Immutable; references, no payloads."""
 
     run = models.ForeignKey("Run", on_delete=models.PROTECT, related_name="events", db_index=False)
     at = models.DateTimeField(db_default=Now())

@@ -13,8 +13,8 @@ from runs.models.worker import Worker
 from runs.querysets import RunQuerySet
 from runs.states import OPEN, TERMINAL, State
 
-_TERMINAL = sorted(TERMINAL)
-_OPEN = sorted(OPEN)
+_TERMINAL = sorted(s.value for s in TERMINAL)
+_OPEN = sorted(s.value for s in OPEN)
 
 
 class Run(models.Model):
@@ -22,7 +22,7 @@ class Run(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="runs", db_index=False)
     workflow = models.CharField(max_length=100)
     plan = models.ForeignKey(WorkflowPlan, on_delete=models.PROTECT, related_name="+", db_index=False)
-    state = models.CharField(max_length=12, choices=[(s, s) for s in State])
+    state = models.CharField(max_length=12, choices=[(s.value, s.value) for s in State])
     state_since = models.DateTimeField(db_default=Now())
     priority = models.SmallIntegerField(default=0)
     due_at = models.DateTimeField(null=True)
@@ -88,7 +88,7 @@ class Run(models.Model):
     class Meta:
         db_table = "runs_run"
         constraints = [
-            models.CheckConstraint(condition=Q(state__in=sorted(State)), name="run_state_known"),
+            models.CheckConstraint(condition=Q(state__in=sorted(s.value for s in State)), name="run_state_known"),
             models.CheckConstraint(
                 condition=Q(state="queued", due_at__isnull=False) | (~Q(state="queued") & Q(due_at=None)),
                 name="run_due_at_iff_queued",
@@ -134,7 +134,9 @@ class Run(models.Model):
             ),
             # console: newest first within a tenant, and the same by state.
             models.Index(F("tenant"), F("created_at").desc(), F("id").desc(), name="run_tenant_newest"),
-            models.Index(F("tenant"), F("state"), F("created_at").desc(), F("id").desc(), name="run_tenant_state_newest"),
+            models.Index(
+                F("tenant"), F("state"), F("created_at").desc(), F("id").desc(), name="run_tenant_state_newest"
+            ),
             # console: open runs are few among millions of finished ones.
             models.Index(fields=["state", "state_since"], name="run_open_by_state", condition=Q(state__in=_OPEN)),
         ]

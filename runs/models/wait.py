@@ -56,7 +56,9 @@ class Wait(models.Model):
             models.CheckConstraint(condition=Q(on_timeout__in=sorted(ON_TIMEOUT)), name="wait_on_timeout_known"),
             # One event answers a run once, whichever of its waits asks.
             models.UniqueConstraint(
-                fields=["run", "inbound_event"], name="wait_event_once_per_run", condition=Q(inbound_event__isnull=False)
+                fields=["run", "inbound_event"],
+                name="wait_event_once_per_run",
+                condition=Q(inbound_event__isnull=False),
             ),
         ]
         indexes = [
@@ -68,7 +70,9 @@ class Wait(models.Model):
             ),
             # upkeep.timers: sleeps and polls that are due, waits that expire.
             models.Index(fields=["due_at"], name="wait_due", condition=Q(state="open", due_at__isnull=False)),
-            models.Index(fields=["expires_at"], name="wait_expiring", condition=Q(state="open", expires_at__isnull=False)),
+            models.Index(
+                fields=["expires_at"], name="wait_expiring", condition=Q(state="open", expires_at__isnull=False)
+            ),
             # inbox and the children sweep.
             models.Index(fields=["kind", "id"], name="wait_open_by_kind", condition=Q(state="open")),
         ]

@@ -38,7 +38,9 @@ class Command(BaseCommand):
         except DurableOpsError as error:
             raise CommandError(str(error)) from error
         if options["json"]:
-            json.dump({"event": received.event_id, "created": received.created, "answered": received.answered}, sys.stdout)
+            json.dump(
+                {"event": received.event_id, "created": received.created, "answered": received.answered}, sys.stdout
+            )
             self.stdout.write("")
         else:
             self.stdout.write(f"event {received.event_id}: answered {received.answered} waits")
