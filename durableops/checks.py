@@ -10,6 +10,8 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, register
 
+from durableops.authoring import registry
+from durableops.authoring.definitions import WorkflowDefinition
 from durableops.conf import Conf, get_conf
 
 HEARTBEATS_IN_A_LEASE = 3
@@ -68,3 +70,21 @@ def check_database_roles(app_configs: Sequence[AppConfig] | None, **kwargs: Any)
             id="durableops.W003",
         )
     ]
+
+
+@register
+def check_workflows(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Say what a definition promises and cannot keep."""
+    return [message for definition in registry.workflows() for message in _promises(definition)]
+
+
+def _promises(definition: WorkflowDefinition) -> Iterator[CheckMessage]:
+    where = f"workflow {definition.name!r} v{definition.version} ({definition.source})"
+    for warning in definition.warnings:
+        yield checks.Warning(f"{where}: {warning}", id="durableops.W004")
+    if definition.budget is not None:
+        yield checks.Warning(
+            f"{where} declares a budget; budgets are recorded with the definition and not enforced yet.",
+            hint="Rely on the run's deadline and on the tools' own limits until they are.",
+            id="durableops.W005",
+        )

@@ -37,9 +37,7 @@ class Conf:
     grace_seconds: float = 10.0  # after SIGTERM a worker finishes or hands back what it holds within this time
     step_grace_seconds: float = 5.0  # a step past its timeout may clean up this long before its process is ended
     slice_seconds: float = 5.0  # a run gives way after this long when others wait
-    step_timeout_seconds: float = 3600.0  # for steps that state no timeout of their own; 0 means none
     payload_max_bytes: int = 1024 * 1024  # the largest input, state, step output or effect result, encoded
-    max_recoveries: int = 5  # a run that lost its worker more often than this is stopped
     call_retry_after_cap_seconds: float = 60.0  # a downstream's Retry-After is believed up to this
     prepare_statements: bool = True  # off behind a pooler that cannot keep prepared statements in transaction mode
 

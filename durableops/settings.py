@@ -146,6 +146,9 @@ RQ_QUEUES = {
     }
 }
 
+# Artifacts of runs. Several hosts need a storage they share: set STORAGES in a settings module of your own.
+MEDIA_ROOT = env.path("DURABLEOPS_FILES", str(BASE_DIR / ".durableops" / "files"))
+
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")

@@ -20,12 +20,12 @@ def test_knob_is_read_with_the_type_of_its_default():
     conf = read_conf(
         {
             "DURABLEOPS_LEASE_SECONDS": " 20 ",
-            "DURABLEOPS_MAX_RECOVERIES": "2",
+            "DURABLEOPS_PAYLOAD_MAX_BYTES": "2",
             "DURABLEOPS_PREPARE_STATEMENTS": "off",
             "DURABLEOPS_QUEUE_NAME": "bells",
         }
     )
-    assert conf == Conf(lease_seconds=20.0, max_recoveries=2, prepare_statements=False, queue_name="bells")
+    assert conf == Conf(lease_seconds=20.0, payload_max_bytes=2, prepare_statements=False, queue_name="bells")
 
 
 def test_empty_variable_leaves_the_default():
@@ -39,7 +39,7 @@ def test_empty_variable_leaves_the_default():
         ("DURABLEOPS_LEASE_SECONDS", "nan", "finite"),
         ("DURABLEOPS_LEASE_SECONDS", "inf", "finite"),
         ("DURABLEOPS_LEASE_SECONDS", "-1", "not negative"),
-        ("DURABLEOPS_MAX_RECOVERIES", "2.5", "wants a whole number"),
+        ("DURABLEOPS_PAYLOAD_MAX_BYTES", "2.5", "wants a whole number"),
         ("DURABLEOPS_PREPARE_STATEMENTS", "maybe", "wants 1 or 0"),
     ],
 )
