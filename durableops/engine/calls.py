@@ -17,6 +17,7 @@ import httpx
 from durableops import failpoints
 from durableops.authoring.definitions import ToolDefinition
 from durableops.checkpoints import codec
+from durableops.checkpoints.failures import safe_text
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, prepare, summarize
@@ -441,7 +442,7 @@ def _gave_up(one: Pending, error: BaseException) -> DurableOpsError:
 
 
 def _short(error: BaseException) -> str:
-    return str(error)[:MESSAGE_CHARACTERS].replace("\x00", "\\u0000") or type(error).__name__
+    return safe_text(str(error), limit=MESSAGE_CHARACTERS) or type(error).__name__
 
 
 def _call_locally(hand: Hand, fresh: dict[int, Prepared], results: list[Any]) -> Logic[None]:

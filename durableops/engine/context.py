@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from durableops.authoring.definitions import ToolDefinition
+from durableops.checkpoints.failures import safe_text
 from durableops.checkpoints.states import decode_state
 from durableops.engine import calls, logic, waits
 from durableops.engine.checks import check_may_go_on
@@ -16,6 +17,9 @@ from durableops.engine.ops import Logic
 from durableops.errors import Fatal
 
 LEVELS = ("debug", "info", "warning", "error")
+MESSAGE_CHARACTERS = 4000
+FIELD_CHARACTERS = 1000
+NOTE_CHARACTERS = 200
 NO_LOOK_BACK = timedelta(0)
 
 
@@ -69,13 +73,17 @@ class _Facts:
 
     def progress(self, done: int, total: int | None = None, note: str = "") -> None:
         check_may_go_on(self._hand)
-        self._hand.progress(int(done), None if total is None else int(total), note[:200])
+        self._hand.progress(int(done), None if total is None else int(total), safe_text(note)[:NOTE_CHARACTERS])
 
     def log(self, message: str, /, *, level: str = "info", **fields: Any) -> None:
         check_may_go_on(self._hand)
         if level not in LEVELS:
             raise Fatal(f"log level is {level!r}; give one of {', '.join(LEVELS)}.")
-        self._hand.log(level, str(message)[:4000].replace("\x00", "\\u0000"), {k: _plain(v) for k, v in fields.items()})
+        self._hand.log(
+            level,
+            safe_text(str(message), limit=MESSAGE_CHARACTERS),
+            {safe_text(name): _plain(value) for name, value in fields.items()},
+        )
 
 
 class SyncRun(_Facts):
@@ -270,4 +278,4 @@ def _plain(value: Any) -> Any:
     """A log field as JSON: scalars as they are, the rest as text."""
     if value is None or isinstance(value, bool | int):
         return value
-    return str(value)[:1000].replace("\x00", "\\u0000")
+    return safe_text(str(value), limit=FIELD_CHARACTERS)

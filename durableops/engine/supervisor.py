@@ -25,7 +25,7 @@ from durableops.engine.hand import Stopping
 from durableops.engine.hard_timeouts import take_away
 from durableops.engine.lease import Lease, versions
 from durableops.engine.listening import Listener, run_listener
-from durableops.engine.watch import Watch, Watched
+from durableops.engine.watch import Watch
 
 logger = logging.getLogger("durableops.supervisor")
 
@@ -99,7 +99,7 @@ class _Life:
         self._status: int | None = None
         self._told_child = False
         self._why = ""
-        self._taken: Watched | None = None
+        self._dead_since: float | None = None
 
     def register(self) -> bool:
         """Write the lease, however long the database is away. False when asked to stop, or the child died meanwhile."""
@@ -122,7 +122,7 @@ class _Life:
                 self._stop_child(stopping.since)
             try:
                 if not self.lease.renew(draining=stopping.since is not None):
-                    self._kill("somebody declared this worker dead")
+                    self._wind_up()
                 self._enforce()
             except ConnectionLost as lost:
                 logger.warning("lease not renewed: %s", str(lost).splitlines()[0])
@@ -158,6 +158,15 @@ class _Life:
             _signal(self.pid, signal.SIGTERM)
         if self._supervisor.impatient or monotonic() - since > get_conf().grace_seconds:
             self._kill("stopped by its operator; the grace was over")
+
+    def _wind_up(self) -> None:
+        """Somebody declared this worker dead. Its child may come to the commit at which it is refused; then it ends."""
+        now = monotonic()
+        if self._dead_since is None:
+            self._dead_since, self._why = now, "somebody declared this worker dead"
+            _signal(self.pid, signal.SIGTERM)
+        elif now - self._dead_since > get_conf().step_grace_seconds:
+            self._kill(self._why)
 
     def _enforce(self) -> None:
         """Take the run away from a step past its timeout and grace, then kill the process that cannot stop it."""

@@ -9,13 +9,21 @@ from types import FrameType
 
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.engine import bell
 from durableops.engine.database import ConnectionLost, Database
 from durableops.upkeep import sweep, timers
 from durableops.upkeep.reaper import Reaper
+from runs.states import PARKED
 
 logger = logging.getLogger("durableops.upkeep")
 SWEEP_SECONDS = 2.0
+_GLANCE = f"""
+SELECT EXISTS (SELECT 1 FROM runs_run r JOIN runs_worker w ON w.id = r.worker_id
+               WHERE r.state = 'running' AND w.ended_at IS NOT NULL),
+    EXISTS (SELECT 1 FROM runs_wait WHERE state = 'open' AND due_at <= now()),
+    EXISTS (SELECT 1 FROM runs_wait WHERE state = 'open' AND expires_at <= now()),
+    EXISTS (SELECT 1 FROM runs_run WHERE deadline_at <= now()
+            AND state IN ({", ".join(f"'{s}'" for s in sorted(PARKED))})),
+    EXISTS (SELECT 1 FROM runs_run WHERE state = 'queued' AND NOT paused AND due_at <= now())"""
 
 
 class Rounds:
@@ -43,19 +51,26 @@ class Rounds:
     def make_one(self) -> int:
         """One round. Returns how many runs were moved. Raises ConnectionLost."""
         self._reaper.look()
-        moved = len(self._reaper.release_batch())
-        moved += timers.wake_due(self._database)
-        moved += timers.expire_waits(self._database)
-        moved += timers.end_overdue(self._database)
+        todo = self._glance()
+        moved = 0
+        for needed, work in zip(
+            todo, (self._release, timers.wake_due, timers.expire_waits, timers.end_overdue), strict=False
+        ):
+            moved += work(self._database) if needed else 0
         if monotonic() >= self._next_sweep:
             self._next_sweep = monotonic() + SWEEP_SECONDS
             moved += sweep.sweep(self._database)
-        if moved:
-            bell.ring(moved)
-        else:
-            # Covers the lost bells, and runs whose delay has just passed.
+        if moved or todo[-1]:
+            # Also for bells that were lost, and for runs whose delay has just passed.
             sweep.ring_for_claimable(self._database)
         return moved
+
+    def _glance(self) -> tuple[bool, ...]:
+        """Whether there is anything to release, wake, expire, time out or ring for: an idle round is two statements."""
+        return self._database.fetch(_GLANCE)[0]
+
+    def _release(self, database: Database) -> int:
+        return len(self._reaper.release_batch())
 
     def _wait_for_database(self) -> None:
         while not self._stop.is_set():
