@@ -1,8 +1,9 @@
 """Named points at which a drill or test may stop, kill or hold a process. Nothing happens unless one is armed.
 
 Arm them for a process with DURABLEOPS_FAILPOINTS="after_intent=kill@3,before_checkpoint=hold": the action, and which
-passing of the point it happens on (the first, unless told). `kill` is SIGKILL to the process itself, `stop` is SIGSTOP,
-`hold` waits until the file named by DURABLEOPS_FAILPOINT_RELEASE exists, `raise` raises FailpointReached.
+passing of the point it happens on (the first, unless told). `after_checkpoint:ship=hold` narrows a point to one step,
+in whichever process it is passed. `kill` is SIGKILL to the process itself, `stop` is SIGSTOP, `hold` waits until the
+file named by DURABLEOPS_FAILPOINT_RELEASE exists, `raise` raises FailpointReached.
 """
 
 from __future__ import annotations
@@ -40,30 +41,35 @@ _passed: dict[str, int] = {}
 
 
 def arm(text: str) -> None:
-    """Arm points from `name=action[@nth]` pairs. Raises ValueError that names the pair it cannot read."""
+    """Arm points from `name[:step]=action[@nth]` pairs. Raises ValueError that names the pair it cannot read."""
     _armed.clear()
     _passed.clear()
     for pair in filter(None, (p.strip() for p in text.split(","))):
         name, _, rest = pair.partition("=")
         action, _, nth = rest.partition("@")
-        if name not in set(Point) or action not in ACTIONS or not (nth or "1").isdigit():
+        if name.partition(":")[0] not in set(Point) or action not in ACTIONS or not (nth or "1").isdigit():
             raise ValueError(
-                f"failpoint {pair!r} is not name=action[@nth]; "
+                f"failpoint {pair!r} is not name[:step]=action[@nth]; "
                 f"names: {', '.join(Point)}; actions: {', '.join(ACTIONS)}."
             )
         _armed[name] = (action, int(nth or 1))
 
 
-def reach(point: Point) -> None:
-    """Pass `point`."""
-    if not _armed or point not in _armed:
-        return
-    action, nth = _armed[point]
-    _passed[point] = _passed.get(point, 0) + 1
-    if _passed[point] != nth:
+def reach(point: Point, step: str = "") -> None:
+    """Pass `point`, in this step if the caller knows it."""
+    if _armed:
+        for name in (point.value, f"{point}:{step}"):
+            if name in _armed:
+                _pass(name)
+
+
+def _pass(name: str) -> None:
+    action, nth = _armed[name]
+    _passed[name] = _passed.get(name, 0) + 1
+    if _passed[name] != nth:
         return
     if action == "raise":
-        raise FailpointReached(point)
+        raise FailpointReached(name)
     if action == "hold":
         while not Path(os.environ[RELEASE_VARIABLE]).exists():
             time.sleep(0.01)

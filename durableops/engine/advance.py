@@ -192,12 +192,12 @@ def _commit_step(database: Database, hand: Hand, value: Any) -> bool:
         attempt=hand.attempt,
         elapsed=monotonic() - hand.entered_at,
     )
-    failpoints.reach(failpoints.Point.BEFORE_CHECKPOINT)
+    failpoints.reach(failpoints.Point.BEFORE_CHECKPOINT, step.id)
     if following is None:
         hand.event("succeed", moves=True)
     ending: dict[str, Any] = {} if following else {"transition": "succeed", "error": ("", "", "")}
     commit.execute(database, hand, hand.write(checkpoint=row, **ending))
-    failpoints.reach(failpoints.Point.AFTER_CHECKPOINT)
+    failpoints.reach(failpoints.Point.AFTER_CHECKPOINT, step.id)
     if following is None:
         endings.finished(database, hand)
         return False
