@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import django
@@ -48,9 +49,9 @@ def play(options: Options, source: Source, narrator: Narrator) -> int:
     from examples.demo.story import Story
 
     narrator.tell(f"logs and data: {options.folder}")
-    record.sign_in(USER, PASSWORD)
     with set_stage(options) as stage:
         if stage.console:
+            record.sign_in(USER, PASSWORD)
             narrator.tell(f"console: {stage.console} (sign in as {USER} with {PASSWORD})")
         report = Story(stage, options, narrator).play(source)
         if options.once:
@@ -63,10 +64,11 @@ def play(options: Options, source: Source, narrator: Narrator) -> int:
 def stay_up(stage: Stage, narrator: Narrator, report: dict[str, Any]) -> None:
     """Leave everything running until the person has seen enough."""
     narrator.last_line(report)
-    narrator.plain(f"Everything stays up: {stage.console} — Ctrl-C stops it.")
-    while True:
-        time.sleep(1.0)
-        stage.troupe.look_after()
+    narrator.plain(f"Everything stays up{': ' if stage.console else ''}{stage.console}. Ctrl-C stops it.")
+    with suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(1.0)
+            stage.troupe.look_after()
 
 
 def _stop_politely(*_: object) -> NoReturn:

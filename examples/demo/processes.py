@@ -53,7 +53,7 @@ class Troupe:
                 command,
                 cwd=self.folder,
                 env=dict(self.environment),
-                stdin=subprocess.PIPE,
+                stdin=subprocess.PIPE if answers else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if answers else log,
                 stderr=log,
                 text=True,

@@ -13,6 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from django.core.management import get_commands
+
 from examples.demo.desk_client import DeskClient
 from examples.demo.options import CHECKOUT, Options, set_desk_address
 from examples.demo.processes import Troupe
@@ -58,8 +60,13 @@ def set_stage(options: Options) -> Iterator[Stage]:
         troupe.start("upkeep", _manage("upkeep"), restart=True)
         for number in range(1, WORKERS + 1):
             troupe.start(f"worker-{number}", _manage("worker"), restart=True)
-        console = "" if options.once else _start_console(troupe)
+        console = _start_console(troupe) if has_console(options) else ""
         yield Stage(troupe=troupe, desk=desk, console=console)
+
+
+def has_console(options: Options) -> bool:
+    """Nobody looks at a console that is gone in a minute, and an installation may do without one."""
+    return not options.once and "web" in get_commands()
 
 
 def _manage(*arguments: str) -> list[str]:

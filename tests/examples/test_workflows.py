@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from examples.batch_import.workflows import BatchImport, ImportState
-from examples.ten_step.workflows import TenStep
+from durableops.authoring import registry
+from examples.batch_import.workflows import ImportState
+from examples.ten_step import workflows as ten_step
 
 
 def test_the_import_has_its_five_steps_and_names_its_tool():
-    assert [step.id for step in BatchImport.steps] == ["prepare", "shard", "execute", "summarize", "deliver"]
-    assert [tool.name for tool in BatchImport.step("execute").tools] == ["create_ticket"]
+    found = registry.workflow("batch-import")
+
+    assert [step.id for step in found.steps] == ["prepare", "shard", "execute", "summarize", "deliver"]
+    assert [tool.name for tool in found.step("execute").tools] == ["create_ticket"]
 
 
 def test_the_ten_steps_are_ten_and_four_of_them_call():
-    assert len(TenStep.steps) == 10
-    assert [step.id for step in TenStep.steps if step.tools] == ["reserve", "propose", "order_parts", "ship"]
+    found = registry.workflow("ten-step")
+
+    assert len(found.steps) == 10
+    assert found.source.file == ten_step.__file__
+    assert [step.id for step in found.steps if step.tools] == ["reserve", "propose", "order_parts", "ship"]
 
 
 def test_the_state_of_an_import_does_not_grow_with_its_file():

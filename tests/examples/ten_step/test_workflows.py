@@ -48,11 +48,13 @@ def test_ten_steps_open_four_tickets_and_reuse_what_the_plan_predicts(pool: Trou
         timeout=20,
         hoping_for="the approval to be asked for",
     )
+    assert wait
     commands.approve(wait.pk, tenant=tenant, actor="test")
     run = eventually(
         lambda: Run.objects.filter(pk=run_id, finished_at__isnull=False).first(), timeout=20, hoping_for="the end"
     )
 
+    assert run
     assert (run.state, run.error_message) == ("succeeded", "")
     assert run.effects_avoided == ten_step.EFFECTS_AVOIDED_BY_WAITS
     assert len(desk.tickets()) == ten_step.TICKETS
