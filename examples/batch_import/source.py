@@ -47,7 +47,7 @@ def open_source(path: Path, choices: Choices) -> Source:
     except InputRefused as error:
         raise InputRefused(f"{path}: {error.detail}") from None
     except OSError as error:
-        raise InputRefused(f"{path} cannot be read: {error.strerror}.") from error
+        raise InputRefused(f"{path} cannot be read: {error.strerror}. Give the path of a CSV file.") from error
 
 
 def _open(path: Path, choices: Choices) -> Source:
