@@ -14,6 +14,9 @@ from django.db import connection
 
 from durableops.conf import get_conf
 from tests import browser
+from tests.fixtures.engine import commits, engine, media, own_registry, second, tenant
+
+__all__ = ["commits", "engine", "media", "own_registry", "second", "tenant"]
 
 
 def on_database(url: str, name: str) -> str:

@@ -130,7 +130,8 @@ def _give_way(database: Database, hand: Hand) -> ControlSignal | None:
     """Between steps: hand back when this process stops, or when the slice is over and others wait."""
     if hand.stopping.since is not None:
         return endings.HandBack("worker_stopped", "its worker was asked to stop")
-    if monotonic() - hand.taken_at > get_conf().slice_seconds:
+    # A run in hand takes at least one step: were the claim alone to eat the slice, two runs would only change places.
+    if hand.head_seq > hand.claimed.head_seq and monotonic() - hand.taken_at > get_conf().slice_seconds:
         if database.read(_OTHERS_WAIT)[0][0]:
             return endings.HandBack("slice", "others were waiting")
         hand.taken_at = monotonic()

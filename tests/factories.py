@@ -1,0 +1,168 @@
+"""Rows for tests: each factory fills what the constraints demand. Surroundings are fixtures, and live elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser
+from runs.ids import uuid7
+from runs.models import Checkpoint, IdempotencyRecord, Membership, Run, Tenant, Wait, Worker, WorkflowPlan
+from runs.states import TERMINAL, State
+
+_numbers = itertools.count(1_000_000)
+
+CAST = {
+    "viewer": ("viewer", "acme"),
+    "operator": ("operator", "acme"),
+    "reviewer": ("reviewer", "acme"),
+    "admin": ("admin", "acme"),
+    "stranger": ("admin", "other"),
+}
+"""The fixed cast: name to role and tenant. The stranger may do everything, in another tenant."""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def make_tenant(slug: str = "acme") -> Tenant:
+    """The tenant with this slug, made on first use."""
+    return Tenant.objects.get_or_create(slug=slug, defaults={"name": slug.title()})[0]
+
+
+def make_person(name: str) -> AbstractBaseUser:
+    """A member of the fixed cast, with the membership the cast gives them."""
+    role, slug = CAST[name]
+    person, _ = get_user_model().objects.get_or_create(username=name)
+    Membership.objects.get_or_create(user=person, tenant=make_tenant(slug), defaults={"role": role})
+    return person
+
+
+def make_plan(workflow: str = "made", **over: Any) -> WorkflowPlan:
+    """A stored plan that no code in this process has to know."""
+    values: dict[str, Any] = {
+        "version": 1,
+        "schema_version": 1,
+        "schema_hash": "s" * 64,
+        "plan_hash": "p" * 64,
+        "plan": {"steps": [{"id": "first", "version": 1, "tools": []}, {"id": "second", "version": 1, "tools": []}]},
+        "source_fingerprint": "f" * 64,
+    }
+    return WorkflowPlan.objects.get_or_create(workflow=workflow, **(values | over))[0]
+
+
+def make_worker(*, ended: str = "", **over: Any) -> Worker:
+    """A worker's lease; `ended` says why it ended, if it did."""
+    values: dict[str, Any] = {
+        "id": uuid7(),
+        "number": next(_numbers),
+        "host": "here",
+        "pid": 1,
+        "lease_seconds": 10.0,
+        "heartbeat_seconds": 0.25,
+        "ended_at": now() if ended else None,
+        "ended_why": ended,
+    }
+    return Worker.objects.create(**(values | over))
+
+
+def make_run(*, state: str = State.QUEUED, tenant: Tenant | None = None, **over: Any) -> Run:
+    """A run in `state`, with its first checkpoint and everything that state demands."""
+    state = State(state)
+    plan = over.pop("plan", None) or make_plan(over.get("workflow", "made"))
+    state_json = over.pop("state_json", "{}")
+    values: dict[str, Any] = {
+        "tenant": tenant or make_tenant(),
+        "workflow": plan.workflow,
+        "plan": plan,
+        "state": state,
+        "created_by": "tests",
+        "input_hash": "i" * 64,
+        "step_id": "first",
+    }
+    if state is State.QUEUED:
+        values["due_at"] = now() - timedelta(seconds=1)
+    if state is State.RUNNING:
+        values |= {"worker": over.get("worker") or make_worker(), "fence": 1, "started_at": now()}
+    if state in TERMINAL:
+        values["finished_at"] = now()
+    run = Run.objects.create(**(values | over))
+    Checkpoint.objects.create(
+        run=run, seq=0, lineage=1, kind="start", step_id="", next_step=run.step_id, plan=plan, state=state_json, state_seq=0,
+        fence=0,
+    )  # fmt: skip
+    if run.head_seq:
+        make_checkpoint(run, seq=run.head_seq, state_seq=run.state_seq)
+    return run
+
+
+def make_checkpoint(run: Run, *, seq: int, **over: Any) -> Checkpoint:
+    """A committed step of a run."""
+    values: dict[str, Any] = {
+        "lineage": run.lineage,
+        "kind": "step",
+        "step_id": run.step_id,
+        "next_step": run.step_id,
+        "plan": run.plan,
+        "state": None,
+        "state_seq": 0,
+        "fence": run.fence,
+    }
+    return Checkpoint.objects.create(run=run, seq=seq, **(values | over))
+
+
+def make_wait(run: Run, **over: Any) -> Wait:
+    """An open wait of a run, for an event called `go` unless told otherwise."""
+    values: dict[str, Any] = {
+        "tenant": run.tenant,
+        "step_id": run.step_id,
+        "kind": "event",
+        "name": "go",
+        "since": run.created_at,
+    }
+    return Wait.objects.create(run=run, **(values | over))
+
+
+def make_effect(run: Run, *, state: str = "intended", **over: Any) -> IdempotencyRecord:
+    """An effect of a run."""
+    number = next(_numbers)
+    values: dict[str, Any] = {
+        "tenant": run.tenant,
+        "slot": number.to_bytes(32, "big"),
+        "key": f"{number:048d}",
+        "request_hash": "r" * 64,
+        "step_id": run.step_id,
+        "tool": "send",
+        "resource": f"thing-{number}",
+        "safety": "keyed",
+        "state": state,
+        "fence": run.fence,
+        "completed_at": None if state in ("intended", "in_doubt") else now(),
+    }
+    return IdempotencyRecord.objects.create(run=run, **(values | over))
+
+
+def make_due(run: Run | UUID) -> None:
+    """Let the time of a run come: its delay, the ends of its sleeps and polls, the clocks of its waits."""
+    run_id = run.pk if isinstance(run, Run) else run
+    past = now() - timedelta(seconds=1)
+    Run.objects.filter(pk=run_id, state=State.QUEUED).update(due_at=past)
+    Wait.objects.filter(run_id=run_id, state="open", due_at__isnull=False).update(due_at=past)
+    Wait.objects.filter(run_id=run_id, state="open", expires_at__isnull=False).update(expires_at=past)
+
+
+def events_of(run: Run | UUID) -> list[str]:
+    """The names of what happened to a run, in order."""
+    from runs.models import RunEvent
+
+    run_id = run.pk if isinstance(run, Run) else run
+    return list(RunEvent.objects.filter(run_id=run_id).order_by("id").values_list("event", flat=True))
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
