@@ -1,0 +1,126 @@
+"""The processes of a drill: real commands in process groups of their own, logs in files, and ways to strike them."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from durableops.upkeep.drills.checks import DrillStopped
+
+GRACE_SECONDS = 4.0
+ANSWERS_WITHIN_SECONDS = 20.0
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(kw_only=True)
+class Member:
+    """One process with whatever it forks."""
+
+    name: str
+    process: subprocess.Popen[str]
+    answer: dict[str, Any] = field(default_factory=dict)
+    """The JSON line it printed when it was ready, if it was asked for one."""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+@dataclass(kw_only=True)
+class Cast:
+    """All processes of one drill."""
+
+    folder: Path
+    """Where they work: the checkout, or the folder that holds `manage.py`."""
+    logs: Path
+    environment: dict[str, str]
+    members: list[Member] = field(default_factory=list)
+
+    def start(self, name: str, command: Sequence[str], *, answers: bool = False) -> Member:
+        """Start a process; of one that `answers`, read the JSON line it prints when it is ready."""
+        with (self.logs / f"{name}.log").open("a", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if answers else log,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # a session is a process group too: parent and child are struck together
+                preexec_fn=_die_with_parent(),
+            )
+        member = Member(name=name, process=process)
+        self.members.append(member)
+        if answers:
+            member.answer = self._first_line(member)
+        return member
+
+    def manage(self, name: str, *arguments: str) -> Member:
+        """Start a management command."""
+        return self.start(name, [sys.executable, str(self.folder / "manage.py"), *arguments])
+
+    def with_pid(self, pid: int) -> Member:
+        """The member that is this process. Raises DrillStopped for a process the drill did not start."""
+        for member in self.members:
+            if member.pid == pid and member.process.poll() is None:
+                return member
+        raise DrillStopped(f"process {pid} holds the run and is none of this drill's.")
+
+    def kill(self, member: Member) -> None:
+        """SIGKILL a process together with all it forked, as when its machine goes."""
+        os.killpg(member.pid, signal.SIGKILL)
+        member.process.wait()
+
+    def freeze(self, member: Member) -> None:
+        """SIGSTOP a process together with all it forked, as when its machine is suspended."""
+        os.killpg(member.pid, signal.SIGSTOP)
+
+    def thaw(self, member: Member) -> None:
+        """Let a frozen process, and all it forked, go on."""
+        os.killpg(member.pid, signal.SIGCONT)
+
+    def dismiss(self) -> None:
+        """Ask all to stop, newest first; kill what does not within its grace."""
+        for member in reversed(self.members):
+            if member.process.poll() is None:
+                member.process.terminate()
+                self.thaw(member)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for member in self.members:
+            try:
+                member.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.kill(member)
+            for stream in (member.process.stdin, member.process.stdout):
+                if stream:
+                    stream.close()
+
+    def _first_line(self, member: Member) -> dict[str, Any]:
+        out = member.process.stdout
+        assert out is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(out, selectors.EVENT_READ)
+            line = out.readline() if selector.select(ANSWERS_WITHIN_SECONDS) else ""
+        if not line:
+            raise DrillStopped(f"{member.name} did not start; see {self.logs / member.name}.log.")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """On Linux, what ends a process, even a frozen one, when the drill itself is killed; elsewhere nothing does."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

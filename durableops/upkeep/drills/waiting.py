@@ -1,0 +1,42 @@
+"""Waiting for something observable, with a deadline: a drill never sleeps for a guessed time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from durableops.upkeep.drills.checks import DrillStopped
+
+LOOK_EVERY_SECONDS = 0.005
+WITHIN_SECONDS = 15.0
+
+
+def until[T](
+    look: Callable[[], T | None],
+    *,
+    wanted: str,
+    within: float = WITHIN_SECONDS,
+    meanwhile: Callable[[], None] | None = None,
+) -> T:
+    """Look until there is an answer that is true, and return it.
+
+    `meanwhile` is called between looks and may raise DrillStopped when there is nothing left to wait for.
+    Raises DrillStopped after `within` seconds.
+    """
+    end = time.monotonic() + within
+    while not (answer := look()):
+        if meanwhile is not None:
+            meanwhile()
+        if time.monotonic() > end:
+            raise DrillStopped(f"{wanted} did not come within {within:g} s.")
+        time.sleep(LOOK_EVERY_SECONDS)
+    return answer
+
+
+def comes_true(look: Callable[[], object], *, within: float) -> bool:
+    """Whether there was an answer that is true in time. For what a check will judge later: the drill goes on anyway."""
+    try:
+        until(lambda: bool(look()), wanted="it", within=within)
+    except DrillStopped:
+        return False
+    return True
