@@ -186,4 +186,6 @@ LOGGING = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": env.str("DURABLEOPS_LOG_LEVEL", "INFO")},
+    # A line for each request would drown what the engine says; calls are on the record anyway.
+    "loggers": {"httpx": {"level": "WARNING"}},
 }
