@@ -1,0 +1,65 @@
+"""Who may do what: the one table of permissions, for people's roles and for the scopes of API tokens.
+
+Console and API both ask it. A scope of a token *is* a permission, so there is no second table to disagree with this
+one. Whose rights a request has is found by its part (`console.access` for people, `api.auth` for tokens); what a run's
+state allows is asked of the transition table.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from runs.models.access import Role
+
+
+class Permission(StrEnum):
+    ANYBODY = "anybody"
+    """Signed in or not: the sign-in page, the API's description."""
+    SIGNED_IN = "signed_in"
+    """Somebody, of whichever tenant; the page shows only what belongs to theirs."""
+    VIEW = "runs:read"
+    PAYLOADS = "payloads:read"
+    """Inputs, results and facts; a right of its own, which no role brings along."""
+    START = "runs:start"
+    SEND = "events:send"
+    OPERATE = "runs:operate"
+    DECIDE = "approvals:decide"
+    ADMINISTER = "tenant:administer"
+    """Members, tokens, and whatever changes many runs at once."""
+
+
+_READS = frozenset({Permission.VIEW})
+_OPERATES = _READS | {Permission.START, Permission.SEND, Permission.OPERATE}
+_DECIDES = _READS | {Permission.DECIDE}
+
+GRANTS: dict[str, frozenset[Permission]] = {
+    Role.VIEWER: _READS,
+    Role.OPERATOR: _OPERATES,
+    Role.REVIEWER: _DECIDES,
+    Role.ADMIN: _OPERATES | _DECIDES | {Permission.ADMINISTER},
+}
+"""What each role brings. Payload sight is a column of the membership."""
+
+SCOPES: tuple[Permission, ...] = (
+    Permission.VIEW,
+    Permission.PAYLOADS,
+    Permission.START,
+    Permission.SEND,
+    Permission.OPERATE,
+    Permission.DECIDE,
+)
+"""What a token may be given. Administration is for people, who can be asked."""
+
+VERBS: dict[str, Permission] = {
+    "start": Permission.START,
+    "send_event": Permission.SEND,
+    "pause": Permission.OPERATE,
+    "resume": Permission.OPERATE,
+    "cancel": Permission.OPERATE,
+    "retry": Permission.OPERATE,
+    "recheck": Permission.OPERATE,
+    "extend": Permission.OPERATE,
+    "approve": Permission.DECIDE,
+    "refuse": Permission.DECIDE,
+}
+"""What each verb on runs needs, whoever asks: a page, the API."""
