@@ -1,0 +1,84 @@
+"""Effects: intent before call, one outcome for each slot, no repeat without its reason. Promises 3 and 4."""
+
+from __future__ import annotations
+
+from durableops.upkeep.invariants.check import HISTORIES, NEWEST, Check
+
+_OF = f"e.run_id IN {NEWEST}"
+_EFFECTS = f"the effects of {HISTORIES}"
+
+CHECKS = (
+    Check(
+        name="no_result_before_its_intent",
+        promise=3,
+        looks_at=_EFFECTS,
+        broken=f"""
+            SELECT e.id, format('intended at %%s, outcome at %%s', e.intended_at, e.completed_at)
+            FROM runs_effect e WHERE e.completed_at < e.intended_at AND {_OF}""",
+    ),
+    Check(
+        name="effect_has_the_result_its_state_says",
+        promise=3,
+        looks_at=_EFFECTS,
+        broken=f"""
+            SELECT e.id, format('it is %%s and its result is %%s', e.state,
+                CASE WHEN e.result IS NULL THEN 'missing' ELSE 'there' END)
+            FROM runs_effect e WHERE {_OF} AND (
+                (e.state = 'succeeded' AND e.result IS NULL AND e.error_class = '')
+                OR (e.state IN ('intended', 'withdrawn') AND e.result IS NOT NULL))""",
+    ),
+    Check(
+        name="result_is_recorded_before_the_checkpoint_that_relies_on_it",
+        promise=3,
+        looks_at=_EFFECTS,
+        broken=f"""
+            SELECT e.id, format('its result came at %%s, checkpoint %%s of run %%s relied on it at %%s',
+                e.completed_at, c.seq, c.run_id, c.at)
+            FROM runs_effect e JOIN LATERAL (
+                SELECT k.run_id, k.seq, k.at FROM runs_checkpoint k
+                WHERE k.run_id = e.run_id AND k.step_id = e.step_id AND k.effects_through >= e.id ORDER BY k.seq LIMIT 1
+            ) c ON true
+            WHERE e.state = 'succeeded' AND e.completed_at > c.at AND {_OF}""",
+        explained=f"""
+            SELECT e.id, format('%%s for %%L was left without an outcome; step %%L went on', e.tool,
+                e.resource, e.step_id)
+            FROM runs_effect e WHERE e.state IN ('intended', 'in_doubt') AND {_OF} AND EXISTS (
+                SELECT 1 FROM runs_checkpoint c
+                WHERE c.run_id = e.run_id AND c.step_id = e.step_id AND c.effects_through >= e.id)""",
+    ),
+    Check(
+        name="slot_has_one_effect",
+        promise=4,
+        looks_at=_EFFECTS,
+        broken=f"""
+            SELECT e.run_id, format('%%s effects of %%s for %%L%%s', count(*), e.tool, e.resource,
+                CASE WHEN e.author_key = '' THEN '' ELSE format(' (key %%L)', e.author_key) END)
+            FROM runs_effect e WHERE e.safety <> 'read' AND e.scope = 'run' AND {_OF}
+            GROUP BY e.run_id, e.step_id, e.tool, e.resource, e.author_key HAVING count(*) > 1
+            UNION ALL
+            SELECT min(e.run_id::text)::uuid, format('%%s effects of %%s for %%L in the whole tenant',
+                count(*), e.tool, e.resource)
+            FROM runs_effect e WHERE e.safety <> 'read' AND e.scope = 'tenant' AND {_OF}
+            GROUP BY e.tenant_id, e.tool, e.resource, e.author_key HAVING count(*) > 1""",
+    ),
+    Check(
+        name="repeated_call_names_its_reason",
+        promise=4,
+        looks_at=_EFFECTS,
+        broken=f"""
+            SELECT e.id, format('sent %%s times, explained %%s times', e.attempts, v.reasons)
+            FROM runs_effect e JOIN LATERAL (
+                SELECT count(*) AS reasons FROM runs_event v
+                WHERE v.run_id = e.run_id AND v.event = 'effects_repeated' AND v.data -> 'effects' @> to_jsonb(e.id)
+            ) v ON true
+            WHERE e.attempts > 1 AND e.safety <> 'read' AND e.attempts - 1 > v.reasons AND {_OF}""",
+    ),
+    Check(
+        name="effect_was_written_under_a_fence_its_run_had",
+        promise=1,
+        looks_at=_EFFECTS,
+        broken=f"""
+            SELECT e.id, format('fence %%s, while its run is at %%s', e.fence, r.fence)
+            FROM runs_effect e JOIN runs_run r ON r.id = e.run_id WHERE e.fence > r.fence AND {_OF}""",
+    ),
+)
