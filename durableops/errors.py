@@ -7,8 +7,11 @@ The tree::
       InputRefused                something from outside is not acceptable (400)
         InputTooLarge             ... because of its size (413)
       PayloadRefused              a result or state cannot be stored: not JSON, or too large
+      TokenRefused                an API token is missing, unknown, revoked or past its end (401)
+      NotPermitted                whoever asks lacks the permission (403)
       RunNotFound                 404
       WorkflowNotFound            404
+      TokenNotFound               404
       TransitionRefused           the run's state does not allow this event (409)
       StartConflict               same start key, other input (409)
       EventConflict               same event id, other content (409)
@@ -94,6 +97,20 @@ class PayloadRefused(_AtPath):
     code = "payload.refused"
 
 
+class TokenRefused(DurableOpsError):
+    """The API token is missing, unknown, revoked or past its end."""
+
+    code = "token.refused"
+    http_status = 401
+
+
+class NotPermitted(DurableOpsError):
+    """Whoever asks belongs here and lacks the permission; `context` names it."""
+
+    code = "access.not_permitted"
+    http_status = 403
+
+
 class RunNotFound(DurableOpsError):
     """There is no such run, or it belongs to somebody else."""
 
@@ -105,6 +122,13 @@ class WorkflowNotFound(DurableOpsError):
     """No workflow with this name and version is loaded here."""
 
     code = "workflow.not_found"
+    http_status = 404
+
+
+class TokenNotFound(DurableOpsError):
+    """There is no such API token in this tenant."""
+
+    code = "token.not_found"
     http_status = 404
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runs.models.access import Membership, Tenant
+from runs.models.access import ApiToken, Membership, Tenant
 from runs.models.artifact import Artifact
 from runs.models.audit import AuditEntry
 from runs.models.checkpoint import Checkpoint
@@ -16,6 +16,7 @@ from runs.models.wait import InboundEvent, Wait
 from runs.models.worker import Worker
 
 __all__ = [
+    "ApiToken",
     "Artifact",
     "AuditEntry",
     "Checkpoint",

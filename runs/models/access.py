@@ -1,4 +1,4 @@
-"""Tenants and who belongs to them. What a role may do is decided in one module of the console, not here."""
+"""Tenants, who belongs to them, and the tokens of other systems. What a role or a scope may do is decided elsewhere."""
 
 from __future__ import annotations
 
@@ -39,3 +39,43 @@ class Membership(models.Model):
             models.UniqueConstraint(fields=["user", "tenant"], name="membership_user_tenant_unique"),
             models.CheckConstraint(condition=models.Q(role__in=sorted(Role.values)), name="membership_role_known"),
         ]
+
+
+class ApiToken(models.Model):
+    """What another system proves itself with, for one tenant. The secret was shown once; only its hash is here."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=100)
+    prefix = models.CharField(max_length=16, unique=True)
+    """The public half: how a token is found, and named in lists and in the audit."""
+    secret_hash = models.CharField(max_length=64)
+    """SHA-256 in hex. No salt and no stretching: the secret is 256 random bits, not somebody's password."""
+    scopes = models.JSONField()
+    """A list of permissions, named as in durableops.access."""
+    created_at = models.DateTimeField(db_default=Now())
+    created_by = models.CharField(max_length=200)
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True)
+    revoked_by = models.CharField(max_length=200, default="", blank=True)
+    last_used_at = models.DateTimeField(null=True)
+    """Coarse: written at most once in some minutes, so that reading does not become writing."""
+
+    class Meta:
+        db_table = "runs_api_token"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(revoked_at=None, revoked_by="")
+                | (models.Q(revoked_at__isnull=False) & ~models.Q(revoked_by="")),
+                name="api_token_revoked_by_iff_revoked",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(secret_hash__regex=r"^[0-9a-f]{64}$"), name="api_token_secret_is_hashed"
+            ),
+            # One living name in a tenant; a name may be used again once its token was revoked.
+            models.UniqueConstraint(
+                fields=["tenant", "name"], name="api_token_name_unique", condition=models.Q(revoked_at=None)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix})"
