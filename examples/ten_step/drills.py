@@ -66,7 +66,7 @@ class TenStepDrill(Drill):
         self._kill_after("confirm", stage)
         self._send_event_twice(stage)
         self._kill_after("ship", stage)
-        until(lambda: self._run().is_terminal, wanted="the end of the run", meanwhile=self._refuse_early_end)
+        until(lambda: facts.is_over(self._run()), wanted="the end of the run")
 
     def judge(self, stage: Stage) -> dict[str, Any]:
         return judge(self.played, stage.checks, self._desk)

@@ -31,7 +31,7 @@ class Command(BaseCommand):
         parser.add_argument("--seed", type=int, help="play it as it was played with this seed")
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Start over with the apps of the bundled drills if they are not installed; the processes below inherit them."""
+        """Start over with the apps of the bundled drills if they are not installed; its processes inherit them."""
         missing = [name for name in BUNDLED_APPS if not apps.is_installed(name) and _exists(name)]
         if missing:
             given = complete(os.environ, checkout=settings.BASE_DIR).get("DURABLEOPS_APPS", "")

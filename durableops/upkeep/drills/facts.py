@@ -47,7 +47,10 @@ def started_again_at(run_id: UUID, *, after: int) -> datetime | None:
         return None
     signs = [
         Checkpoint.objects.filter(run_id=run_id, fence=claim.fence).aggregate(at=Min("started_at"))["at"],
-        IdempotencyRecord.objects.filter(run_id=run_id, fence=claim.fence).aggregate(at=Min("intended_at"))["at"],
+        # A call that is sent again takes the new fence and keeps the time of its intent.
+        IdempotencyRecord.objects.filter(run_id=run_id, fence=claim.fence, intended_at__gte=claim.at).aggregate(
+            at=Min("intended_at")
+        )["at"],
         RunEvent.objects.filter(run_id=run_id, fence=claim.fence, id__gt=claim.pk).aggregate(at=Min("at"))["at"],
     ]
     return min((at for at in signs if at is not None), default=None)

@@ -26,7 +26,13 @@ def until[T](
     end = time.monotonic() + within
     while not (answer := look()):
         if meanwhile is not None:
-            meanwhile()
+            try:
+                meanwhile()
+            except DrillStopped:
+                # It may have come, and more with it, since we looked.
+                if answer := look():
+                    return answer
+                raise
         if time.monotonic() > end:
             raise DrillStopped(f"{wanted} did not come within {within:g} s.")
         time.sleep(LOOK_EVERY_SECONDS)
