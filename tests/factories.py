@@ -84,6 +84,7 @@ def make_run(*, state: str = State.QUEUED, tenant: Tenant | None = None, **over:
         "created_by": "tests",
         "input_hash": "i" * 64,
         "step_id": "first",
+        "step_entries": 1,
     }
     if state is State.QUEUED:
         values["due_at"] = now() - timedelta(seconds=1)
