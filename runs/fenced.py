@@ -35,6 +35,8 @@ class CheckpointRow:
     attempt: int = 0
     elapsed: float = 0.0
     """Seconds since the step or page was entered."""
+    after_pages: bool = True
+    """Whether the run's row may hold the cursor of a page, which ends with the step."""
 
 
 @dataclass(kw_only=True)
@@ -100,6 +102,17 @@ class Written:
         """Whether nothing speaks against putting the intents of this write on the wire."""
         late = self.deadline_left is not None and self.deadline_left <= 0
         return not (self.cancel_requested or self.paused or self.switched_off or late)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attached:
+    """Something that happens in the same statement, and only if the write does."""
+
+    ctes: str
+    """Named queries, separated by commas; they find the write's row as `run`."""
+    answer: str
+    """Name of the query whose row, if there is one, is returned with the write."""
+    params: dict[str, Any]
 
 
 RECORDSETS: dict[str, str] = {
@@ -232,9 +245,15 @@ _PARTS: dict[str, str] = {
 
 @lru_cache(maxsize=512)
 def build(
-    *, transition: str | None, parts: tuple[str, ...], sets: tuple[str, ...], cancellable: bool, cursor_guard: bool
+    *,
+    transition: str | None,
+    parts: tuple[str, ...],
+    sets: tuple[str, ...],
+    cancellable: bool,
+    cursor_guard: bool,
+    attached: tuple[str, str] | None = None,
 ) -> str:
-    """The statement for one shape of write."""
+    """The statement for one shape of write. `attached` is the text of its queries and the name of the answering one."""
     head = _head(transition=transition, sets=sets, cancellable=cancellable, cursor_guard=cursor_guard)
     ctes = [f"run AS {head}"]
     for part in parts:
@@ -245,11 +264,15 @@ def build(
         "(SELECT jsonb_object_agg(encode(i.slot, 'hex'), i.id) FROM intents i)" if "intents" in parts else "NULL::jsonb"
     )
     repeats = "(SELECT array_agg(p.id) FROM repeats p)" if "repeats" in parts else "NULL::bigint[]"
+    more, joined = "", ""
+    if attached:
+        ctes.append(attached[0])
+        more, joined = f", {attached[1]}.*", f" LEFT JOIN {attached[1]} ON true"
     return (
         f"WITH {', '.join(ctes)} SELECT run.head_seq, run.state, run.cancel_requested, run.paused,"
         f" {SWITCHED_OFF.format(run='run')} AS switched_off,"
         f" extract(epoch FROM run.deadline_at - now())::float8 AS deadline_left, {intents} AS intents,"
-        f" {repeats} AS repeats FROM run"
+        f" {repeats} AS repeats{more} FROM run{joined}"
     )
 
 
@@ -286,8 +309,25 @@ def execute(cursor: Cursor, write: FencedWrite) -> Written | None:
     text, params = compile_write(write)
     cursor.execute(text, params)
     row = cursor.fetchone()
+    return None if row is None else _written(row)
+
+
+def execute_with(
+    cursor: Cursor, write: FencedWrite, attached: Attached
+) -> tuple[Written | None, tuple[Any, ...] | None]:
+    """Write it with what is attached, as one commit. The second answer is the attached row, if there is one."""
+    text, params = compile_write(write, attached=(attached.ctes, attached.answer))
+    cursor.execute(text, params | attached.params)
+    row = cursor.fetchone()
     if row is None:
-        return None
+        return None, None
+    return _written(row), None if row[_OWN_COLUMNS] is None else row[_OWN_COLUMNS:]
+
+
+_OWN_COLUMNS = 8
+
+
+def _written(row: tuple[Any, ...]) -> Written:
     return Written(
         head_seq=row[0],
         state=row[1],
@@ -300,7 +340,7 @@ def execute(cursor: Cursor, write: FencedWrite) -> Written | None:
     )
 
 
-def compile_write(write: FencedWrite) -> tuple[str, dict[str, Any]]:
+def compile_write(write: FencedWrite, *, attached: tuple[str, str] | None = None) -> tuple[str, dict[str, Any]]:
     """The statement's text and its parameters."""
     params: dict[str, Any] = {
         "run": write.run_id,
@@ -333,8 +373,10 @@ def compile_write(write: FencedWrite) -> tuple[str, dict[str, Any]]:
         transition=write.transition,
         parts=tuple(parts),
         sets=tuple(sets),
-        cancellable=write.transition in ("succeed", "fail", "suspend", "retry_later", "hand_back", "park"),
+        # Whatever the holder was about to say: an accepted cancel is what the person was promised.
+        cancellable=write.transition not in (None, "stop"),
         cursor_guard=write.checkpoint is not None and write.checkpoint.kind == "page",
+        attached=attached,
     )
     return text, params
 
@@ -353,7 +395,9 @@ def _add_checkpoint(row: CheckpointRow, params: dict[str, Any], sets: list[str])
         "cp_attempt": row.attempt,
         "cp_elapsed": row.elapsed,
     }
-    sets += ["head_seq = r.head_seq + 1", "recoveries = 0", "step_attempts = 0", "cursor = %(cp_cursor)s::jsonb"]
+    sets += ["head_seq = r.head_seq + 1", "recoveries = 0", "step_attempts = 0"]
+    if row.kind == "page" or row.after_pages:
+        sets.append("cursor = %(cp_cursor)s::jsonb")
     if row.state is not None:
         sets.append("state_seq = r.head_seq + 1")
     if row.kind != "page":

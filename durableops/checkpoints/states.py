@@ -19,10 +19,15 @@ _UNSERIALISABLE = (PydanticSerializationError, ValueError)
 
 
 def encode_state(state: State, *, max_bytes: int = codec.MAX_BYTES) -> str:
-    """The state as JSON text, proven to come back equal and with the same types.
+    """The state as JSON text, proven to come back equal and with the same types. Raises PayloadRefused otherwise."""
+    return encode_and_read_back(state, max_bytes=max_bytes)[0]
 
-    Raises PayloadRefused with the field's path otherwise: before the step is committed is the
-    last moment when the author's own objects are still there to be corrected.
+
+def encode_and_read_back[S: State](state: S, *, max_bytes: int = codec.MAX_BYTES) -> tuple[str, S]:
+    """The state as JSON text, and the new state that was decoded from that text to prove it.
+
+    Raises PayloadRefused with the field's path if it would not come back equal and with the same types: before the
+    step is committed is the last moment when the author's own objects are still there to be corrected.
     """
     cls = type(state)
     what = f"state {cls.__name__}"
@@ -38,7 +43,7 @@ def encode_state(state: State, *, max_bytes: int = codec.MAX_BYTES) -> str:
             f"{what} at {loss.path or '/'} {loss.reason}; declare the field's type, or store plain JSON.",
             path=loss.path,
         )
-    return text
+    return text, back
 
 
 def decode_state[S: State](cls: type[S], text: str, *, schema_version: int | None = None) -> S:

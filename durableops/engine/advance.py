@@ -14,7 +14,7 @@ from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints import codec
 from durableops.checkpoints.compatibility import Continue, Park, RecordedPlan, compare
-from durableops.checkpoints.states import encode_state
+from durableops.checkpoints.states import encode_and_read_back
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine import commit, endings
@@ -37,27 +37,39 @@ _OTHERS_WAIT = "SELECT EXISTS (SELECT 1 FROM runs_run WHERE state = 'queued' AND
 
 
 def advance(
-    database: Database, claimed: Claimed, *, worker_id: UUID, stopping: Stopping, watch: Watch | None = None
-) -> None:
-    """Go on with a claimed run until it rests: finished, waiting, handed back, parked, or lost to a newer claim."""
+    database: Database,
+    claimed: Claimed,
+    *,
+    worker_id: UUID,
+    stopping: Stopping,
+    watch: Watch | None = None,
+    claim_next: bool = False,
+) -> Claimed | None:
+    """Go on with a claimed run until it rests: finished, waiting, handed back, parked, or lost to a newer claim.
+
+    With `claim_next`, the commit that finishes it also takes the next run, which is returned.
+    """
     failpoints.reach(failpoints.Point.AFTER_CLAIM)
     try:
         definition = _present(claimed)
         verdict = _compare(database, claimed, definition)
         if isinstance(verdict, Park) or definition is None:
-            return _park(database, claimed, verdict)
+            _park(database, claimed, verdict)
+            return None
         try:
             hand = Hand(claimed, definition, worker_id=worker_id, stopping=stopping)
         except CompatibilityError as error:
-            return _park(database, claimed, Park(reason_code="schema_changed", reason=str(error)))
+            _park(database, claimed, Park(reason_code="schema_changed", reason=str(error)))
+            return None
     except TransitionRefused:
         return None
+    hand.claims_next = claim_next
     try:
         while _one_step(database, hand, watch):
             pass
     except FenceLost as lost:
         endings.reject_late_result(database, hand, lost)
-    return None
+    return hand.next_claimed
 
 
 def _present(claimed: Claimed) -> WorkflowDefinition | None:
@@ -178,30 +190,39 @@ def _commit_step(database: Database, hand: Hand, value: Any) -> bool:
     limit = get_conf().payload_max_bytes
     try:
         output = None if value is None else codec.dumps(value, what=f"output of step {step.id!r}", max_bytes=limit)
-        state = encode_state(hand.state, max_bytes=limit)
+        state_json, state = encode_and_read_back(hand.state, max_bytes=limit)
     except Exception as error:  # noqa: BLE001 - encoding runs the author's own field code
         return endings.fail_attempt(database, hand, error)
     row = CheckpointRow(
         kind="step" if following else "finish",
         step_id=step.id,
         next_step=following.id if following else "",
-        state=None if state == hand.state_json else state,
+        state=None if state_json == hand.state_json else state_json,
         output=output,
         output_hash="" if output is None else codec.hash_hex(output),
         effects_through=hand.newest_effect,
         entry=hand.entry,
         attempt=hand.attempt,
         elapsed=monotonic() - hand.entered_at,
+        after_pages=hand.cursor is not None,
     )
     failpoints.reach(failpoints.Point.BEFORE_CHECKPOINT, step.id)
     if following is None:
-        hand.event("succeed", moves=True)
-    ending: dict[str, Any] = {} if following else {"transition": "succeed", "error": ("", "", "")}
-    commit.execute(database, hand, hand.write(checkpoint=row, **ending))
+        return _finish(database, hand, row)
+    commit.execute(database, hand, hand.write(checkpoint=row))
     failpoints.reach(failpoints.Point.AFTER_CHECKPOINT, step.id)
-    if following is None:
-        endings.finished(database, hand)
-        return False
-    hand.state_json = state
-    hand.advance_to(following)
+    hand.advance_to(following, state_json=state_json, state=state)
     return True
+
+
+def _finish(database: Database, hand: Hand, row: CheckpointRow) -> bool:
+    """Commit the last step and the end of the run, and take the next run with the same commit where that is wanted."""
+    hand.event("succeed", moves=True)
+    write = hand.write(checkpoint=row, transition="succeed", error=("", "", ""))
+    if hand.claims_next and hand.stopping.since is None:
+        hand.next_claimed = commit.execute_and_claim(database, hand, write)
+    else:
+        commit.execute(database, hand, write)
+    failpoints.reach(failpoints.Point.AFTER_CHECKPOINT, hand.step.id)
+    endings.finished(database, hand)
+    return False

@@ -9,10 +9,12 @@ from typing import Any
 
 from psycopg import errors
 
+from durableops.engine.claim import release_unheld
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.hand import Hand
 from durableops.errors import FenceLost
-from runs import fenced
+from runs import claiming, fenced
+from runs.claiming import Claimed
 from runs.fenced import FencedWrite, Written
 from runs.transitions import Cursor
 
@@ -28,6 +30,7 @@ FROM runs_run r WHERE r.id = %s"""
 
 
 type Also = Callable[[Cursor, Written], None]
+type Statement = Callable[[Cursor, FencedWrite], Written | None]
 
 
 def execute(
@@ -37,6 +40,7 @@ def execute(
     *,
     before: Callable[[Cursor], None] | None = None,
     also: Also | None = None,
+    statement: Statement = fenced.execute,
 ) -> Written:
     """Commit the write and take over what it left. Raises FenceLost when the run is not ours any more.
 
@@ -44,7 +48,7 @@ def execute(
     """
     while True:
         try:
-            found = _once(database, write, before, also)
+            found = _once(database, write, before, also, statement)
         except ConnectionLost as lost:
             logger.warning("the answer to a commit of run %s was lost: %s", hand.run_id, lost)
             landed, write = _settle(database, write)
@@ -56,6 +60,7 @@ def execute(
             # The backstop behind the statement's own conditions; reaching it means that one of them is missing.
             raise FenceLost(f"run {hand.run_id}: {refused.diag.message_primary}") from refused
         if found is None:
+            hand.lost = True
             raise FenceLost(
                 f"run {hand.run_id} is not held under fence {write.fence} at checkpoint {write.seq} any more."
             )
@@ -63,16 +68,37 @@ def execute(
         return found
 
 
+def execute_and_claim(database: Database, hand: Hand, write: FencedWrite) -> Claimed | None:
+    """Commit what ends the run and take the next one with the same commit. Raises FenceLost as `execute` does."""
+    taken: list[Claimed] = []
+
+    def both(cursor: Cursor, write: FencedWrite) -> Written | None:
+        written, claimed = claiming.execute_and_claim(cursor, write)
+        taken.extend([] if claimed is None else [claimed])
+        return written
+
+    connects = database.connects
+    execute(database, hand, write, statement=both)
+    if not taken and database.connects != connects:
+        # The write whose answer was lost may have taken a run that nobody here knows of.
+        release_unheld(database, worker_id=hand.worker_id, held=[], why="the answer to its claim was lost")
+    return taken[0] if taken else None
+
+
 def _once(
-    database: Database, write: FencedWrite, before: Callable[[Cursor], None] | None, also: Also | None
+    database: Database,
+    write: FencedWrite,
+    before: Callable[[Cursor], None] | None,
+    also: Also | None,
+    statement: Statement,
 ) -> Written | None:
     if before is None and also is None:
-        return database.retrying(lambda cursor: fenced.execute(cursor, write))
+        return database.retrying(lambda cursor: statement(cursor, write))
 
     def together(cursor: Cursor) -> Written | None:
         if before is not None:
             before(cursor)
-        found = fenced.execute(cursor, write)
+        found = statement(cursor, write)
         if found is not None and also is not None:
             also(cursor, found)
         return found

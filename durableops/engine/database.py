@@ -39,6 +39,8 @@ class Database:
         self._durable = durable
         """False for what is written again anyway, such as heartbeats: its commits do not wait for the disk."""
         self._connection: psycopg.Connection[Any] | None = None
+        self._spare: psycopg.Cursor[Any] | None = None
+        """A cursor that is not in use: making one costs as much as reading an answer."""
         self._lock = threading.RLock()
         self.connects = 0
         """How often it has connected: observers forget what they saw before the last time."""
@@ -82,6 +84,7 @@ class Database:
 
     def close(self) -> None:
         with self._lock:
+            self._spare = None
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
@@ -92,9 +95,10 @@ class Database:
         with self._lock:
             self.connect()
             assert self._connection is not None
+            cursor, self._spare = self._spare or self._connection.cursor(), None
             try:
-                with self._connection.cursor() as cursor:
-                    yield cursor
+                yield cursor
+                self._spare = cursor
             except psycopg.OperationalError as error:
                 if self._connection is None or self._connection.broken or self._connection.closed:
                     self.close()

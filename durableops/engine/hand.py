@@ -88,21 +88,30 @@ class Hand:
         self.deadline = _at(claimed.deadline_left)
         self.cancel_requested = claimed.cancel_requested
         self.pause_requested = False
+        self.claims_next = False
+        """Whether the commit that finishes this run may take the next one."""
+        self.next_claimed: Claimed | None = None
+        """The run that was taken with it."""
         self.step: StepDefinition = definition.step(claimed.step_id)
         self.attempt = claimed.step_attempts + claimed.recoveries + 1
         self.failed_attempts = claimed.step_attempts
         self.entry = claimed.step_entries
         self.resumed = claimed.resumes > 0
         """Whether something of this step or page may be on record already."""
+        self.lost = False
+        """Whether a newer claim is known to own the run."""
         self.random = random.Random()  # noqa: S311 - jitter, not secrets
         self.taken_at = monotonic()
         self.last_commit = self.taken_at
         self._clear_pending()
         self.begin_entry()
 
-    def begin_entry(self) -> None:
-        """Enter the present step from its top, with its state decoded from the committed bytes."""
-        self.state: State = decode_state(self.definition.state, self.state_json)
+    def begin_entry(self, state: State | None = None) -> None:
+        """Enter the present step from its top, with its state decoded from the committed bytes.
+
+        `state` is given by whoever has just decoded it.
+        """
+        self.state: State = state or decode_state(self.definition.state, self.state_json)
         self.used: set[tuple[str, ...]] = set()
         self.effects: dict[str, KnownEffect] = {}
         self.waits: dict[tuple[str, str, str], KnownWait] = {}
@@ -213,14 +222,15 @@ class Hand:
         self.newest_effect = max([self.newest_effect, *found.intents.values()])
         self._clear_pending()
 
-    def advance_to(self, step: StepDefinition) -> None:
-        """Go on with the next step: nothing of it can be on record yet."""
+    def advance_to(self, step: StepDefinition, *, state_json: str, state: State) -> None:
+        """Go on with the next step: nothing of it can be on record yet. `state` was decoded from `state_json`."""
         self.step = step
+        self.state_json = state_json
         self.cursor = None
         self.attempt, self.failed_attempts, self.entry = 1, 0, 1
         self.resumed = False
         self.effects_through = self.newest_effect
-        self.begin_entry()
+        self.begin_entry(state)
 
     def _clear_pending(self) -> None:
         self._outcomes: dict[int, dict[str, Any]] = {}

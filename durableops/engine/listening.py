@@ -11,7 +11,7 @@ from uuid import UUID
 
 from redis.exceptions import RedisError
 from rq import Queue, SimpleWorker
-from rq.exceptions import DequeueTimeout
+from rq.exceptions import DequeueTimeout, StopRequested
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
@@ -24,6 +24,7 @@ from durableops.engine.claim import claim_next, release_unheld
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.hand import Stopping
 from durableops.engine.watch import Watch
+from runs.claiming import Claimed
 
 logger = logging.getLogger("durableops.worker")
 
@@ -38,19 +39,36 @@ class Listener:
         self.stopping = stopping
         self.watch = watch
         self.database = Database(name=name)
+        self.failure: Exception | None = None
+        """The engine's own error that ends this process; a step's errors never come here."""
 
     def drain(self) -> int:
         """Take runs until nothing is claimable. Returns how many were taken. Survives a database that goes away."""
         taken = 0
-        while self.stopping.since is None:
+        claimed: Claimed | None = None
+        while claimed is not None or self.stopping.since is None:
             try:
-                claimed = claim_next(self.database, worker_id=self.worker_id)
-                if not claimed:
+                claimed = claimed or next(iter(claim_next(self.database, worker_id=self.worker_id)), None)
+                if claimed is None:
                     return taken
                 taken += 1
-                advance(self.database, claimed[0], worker_id=self.worker_id, stopping=self.stopping, watch=self.watch)
+                claimed = advance(
+                    self.database,
+                    claimed,
+                    worker_id=self.worker_id,
+                    stopping=self.stopping,
+                    watch=self.watch,
+                    claim_next=True,
+                )
             except ConnectionLost as lost:
+                claimed = None
                 self._recover(lost)
+            except Exception as error:
+                # A run stands under our name and is in nobody's hand, and RQ would log this and go on: nothing would
+                # ever take the run from a worker that lives. The process ends; its parent gives the run back.
+                self.failure = error
+                self.stopping.begin(grace_seconds=0)
+                raise
         return taken
 
     def _recover(self, lost: ConnectionLost) -> None:
@@ -126,12 +144,12 @@ class BellWorker(SimpleWorker):
             self.asleep = False
 
 
-class _Interrupted(Exception):
+class _Interrupted(StopRequested):
     """A signal arrived while the worker slept."""
 
 
 def run_listener(listener: Listener) -> None:
-    """Work until the process is asked to stop."""
+    """Work until the process is asked to stop. Raises what made the engine itself fail."""
     global _current
     _current = listener
     workers: list[BellWorker] = []
@@ -152,6 +170,8 @@ def run_listener(listener: Listener) -> None:
             logger.warning("the broker is away, polling instead: %s", error)
             _poll(listener)
     listener.database.close()
+    if listener.failure is not None:
+        raise listener.failure
 
 
 def _listen(listener: Listener, workers: list[BellWorker]) -> None:
