@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import lru_cache
 from uuid import UUID
 
 import django_rq
@@ -25,7 +26,14 @@ MESSAGE_SECONDS = 60
 
 def queue() -> Queue:
     """The queue the bells go through."""
-    found: Queue = django_rq.get_queue(get_conf().queue_name)
+    return _queue(get_conf().queue_name)
+
+
+@lru_cache(maxsize=8)
+def _queue(name: str) -> Queue:
+    # Kept: asked anew, it comes with a new client and a new connection, which take longer than the whole message.
+    # The client's pool notices a fork by itself.
+    found: Queue = django_rq.get_queue(name)
     return found
 
 
@@ -33,7 +41,7 @@ def ring(count: int = 1) -> int:
     """Wake up to `count` sleeping workers. Returns how many bells were sent; a broker that is away costs only delay."""
     try:
         bells = queue()
-        missing = min(count, _sleepers(bells) - bells.count)
+        missing = min(count, _unrung(bells))
         for _ in range(missing):
             bells.enqueue_call(ANSWER, timeout=-1, result_ttl=0, failure_ttl=0, ttl=MESSAGE_SECONDS)
         return max(0, missing)
@@ -54,15 +62,17 @@ def announce_awake(worker_id: UUID) -> None:
     bells.connection.zrem(_key(bells), str(worker_id))
 
 
-def _sleepers(bells: Queue) -> int:
+def _unrung(bells: Queue) -> int:
+    """Sleeping workers for whom no bell is under way."""
     # A worker that died asleep stays in the set; it announces no more and ages out of the count.
     fresh = time.time() - 2 * get_conf().poll_seconds - 1
     connection = bells.connection
     with connection.pipeline(transaction=False) as pipe:
         pipe.zremrangebyscore(_key(bells), "-inf", fresh)
         pipe.zcard(_key(bells))
-        found: int = pipe.execute()[1]
-    return found
+        pipe.llen(bells.key)
+        _, sleepers, waiting = pipe.execute()
+    return int(sleepers) - int(waiting)
 
 
 def _key(bells: Queue) -> str:
