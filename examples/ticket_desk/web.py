@@ -99,6 +99,8 @@ class Handler(BaseHTTPRequestHandler):
         body = answer.body.encode()
         phrase = HTTPStatus(answer.status).phrase
         headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **answer.headers}
+        if self.close_connection:
+            headers["Connection"] = "close"  # or the client would send its next request into a closing connection
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         message = f"HTTP/1.1 {answer.status} {phrase}\r\n{head}\r\n".encode() + body
         if not seconds:
