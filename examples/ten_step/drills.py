@@ -33,7 +33,7 @@ KILLED_AFTER = ("price", "confirm", "ship")
 WORKERS = 3
 NO_ANSWER_FOR_SECONDS = 30.0
 TITLE_THAT_IS_HELD = "propose *"
-REFUSED_WITHIN_SECONDS = 5.0
+REFUSED_WITHIN_SECONDS = 3.0
 
 
 @drill

@@ -1,0 +1,83 @@
+"""Takes one production guard out of every process that finds this file on its PYTHONPATH. For tests of the drills only.
+
+The interpreter imports it on start, before there is anything to change; so each guard is taken out when its module is
+first imported. SABOTAGE names it. A guard that is not found where it was is an error: a drill must not pass for that.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import os
+import re
+import sys
+
+FENCE = "r.fence = %(fence)s AND "
+
+
+def without_fence(fenced):
+    """The fenced write no longer compares the fence."""
+    build = fenced._head
+
+    def head(**shape):
+        text = build(**shape)
+        assert FENCE in text, text
+        return text.replace(FENCE, "")
+
+    fenced._head = head
+
+
+def without_slot(fenced):
+    """Intents no longer ask whether their slot is taken. The constraint behind it is dropped by the test."""
+    before = fenced._PARTS["intents"]
+    fenced._PARTS["intents"] = re.sub(r"ON CONFLICT \(slot\).*?(?=RETURNING)", "", before, flags=re.DOTALL)
+    assert fenced._PARTS["intents"] != before
+
+
+def without_intent(calls):
+    """A call goes out without an intent; what became of it is recorded afterwards."""
+
+    def intend(hand, fresh, results, pending, **_):
+        for n, prepared in fresh.items():
+            pending[n] = calls.Pending(prepared=prepared, effect_id=None, window_closes=None)
+        yield from ()
+
+    assert calls._intend
+    calls._intend = intend
+
+
+GUARDS = {
+    "fence": ("runs.fenced", without_fence),
+    "slot": ("runs.fenced", without_slot),
+    "intent": ("durableops.engine.calls", without_intent),
+}
+
+
+class Saboteur(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Lets the real loader load the module, then changes it."""
+
+    def __init__(self, name, take_out):
+        self.name, self.take_out = name, take_out
+        self.spec = None
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname != self.name:
+            return None
+        sys.meta_path.remove(self)
+        self.spec = importlib.util.find_spec(fullname)
+        assert self.spec
+        return importlib.util.spec_from_loader(fullname, self, origin=self.spec.origin)
+
+    def create_module(self, spec):
+        assert self.spec
+        return importlib.util.module_from_spec(self.spec)
+
+    def exec_module(self, module):
+        assert self.spec
+        assert self.spec.loader
+        self.spec.loader.exec_module(module)
+        self.take_out(module)
+
+
+if chosen := os.environ.get("SABOTAGE"):
+    sys.meta_path.insert(0, Saboteur(*GUARDS[chosen]))
