@@ -1,0 +1,34 @@
+"""The worker's child: what ends it, and what becomes of the run it had claimed."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from durableops.engine import listening
+from durableops.engine.hand import Stopping
+from durableops.engine.listening import Listener
+from runs.ids import uuid7
+
+
+def test_an_error_of_the_engine_itself_ends_the_worker_instead_of_leaving_its_run_behind(
+    monkeypatch: pytest.MonkeyPatch, clean_queue
+):
+    def fail(*_: object, **__: object):
+        raise TypeError("the engine is broken")
+
+    claims = [["a run"]]
+
+    def claim(*_: object, **__: object):
+        return claims.pop() if claims else sys.exit("the worker went on and left its run behind")
+
+    monkeypatch.setattr(listening, "claim_next", claim)
+    monkeypatch.setattr(listening, "advance", fail)
+    monkeypatch.setattr(listening.signal, "signal", lambda *_: None)
+    listener = Listener(worker_id=uuid7(), stopping=Stopping())
+
+    with pytest.raises(TypeError, match="the engine is broken"):
+        listening.run_listener(listener)
+
+    assert listener.stopping.since is not None
