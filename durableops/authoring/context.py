@@ -16,6 +16,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import httpx
 
     from durableops.authoring.definitions import ToolDefinition, WorkflowDefinition
@@ -244,13 +246,13 @@ class Run(_Facts, Protocol):
     def artifact(
         self,
         name: str,
-        data: bytes | str,
+        data: bytes | str | Path,
         /,
         *,
         data_class: str = "deliverable",
         content_type: str = "application/octet-stream",
     ) -> Any:
-        """Keep a file with the run and return its reference; the same bytes are kept once."""
+        """Keep bytes, text or a file with the run and return its content hash; the same bytes are kept once."""
 
     def progress(self, done: int, total: int | None = None, note: str = "") -> None:
         """Say how far the step is; shown to people, never relied on."""
@@ -350,7 +352,7 @@ class AsyncRun(_Facts, Protocol):
     async def artifact(
         self,
         name: str,
-        data: bytes | str,
+        data: bytes | str | Path,
         /,
         *,
         data_class: str = "deliverable",

@@ -29,5 +29,11 @@ class State(BaseModel):
         val_json_bytes="base64",
     )
 
+    def check_start(self) -> None:
+        """Override it to look, once and before a run is made, at what the input only names: a file, an account.
+
+        Raise `InputRefused` with a sentence for whoever starts it; then nothing is written. It must change nothing.
+        """
+
     schema_version: ClassVar[int] = 1
     """Raise it when the meaning of a field changes; older runs then need a migration."""

@@ -7,8 +7,8 @@ intent n + 1; `call_many` commits all intents at once and all results with the c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,18 +17,17 @@ import httpx
 from durableops import failpoints
 from durableops.authoring.definitions import ToolDefinition
 from durableops.checkpoints import codec
-from durableops.checkpoints.failures import safe_text
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.effects.idempotency import Prepared, prepare, summarize
+from durableops.effects.idempotency import Prepared, prepare
 from durableops.engine import local
 from durableops.engine.calling import LiveCall
 from durableops.engine.checks import check_may_go_on, flush_if_stale, stop_reason
 from durableops.engine.hand import Hand, KnownEffect
-from durableops.engine.ops import Attempt, Commit, Invoke, InvokeMany, Local, Logic, Pause
+from durableops.engine.ops import Commit, Local, Logic
 from durableops.engine.records import ensure_loaded, load_slots
+from durableops.engine.sending import Pending, doubt_of, identity_of, send_all
 from durableops.errors import (
-    CallFailed,
     CallsFailed,
     CallTimeout,
     ControlSignal,
@@ -36,34 +35,15 @@ from durableops.errors import (
     DurableOpsError,
     EffectConflict,
     EffectInDoubt,
+    Fatal,
     InputRefused,
-    NotSent,
     PayloadRefused,
     Refused,
-    RetryLater,
 )
-from durableops.limits.clocks import Clock, Firing, Phase
 
 TIMEOUTS = (TimeoutError, httpx.TimeoutException, CallTimeout)
 MESSAGE_CHARACTERS = 2000
-
-
-@dataclass(kw_only=True)
-class Pending:
-    """A call on its way to an outcome."""
-
-    prepared: Prepared
-    effect_id: int | None
-    """None for `read`: nothing is on record before it answers."""
-    window_closes: float | None
-    attempt: int = 0
-    repeat_because: str = ""
-    """Why the next sending is not the first."""
-    maybe_sent: bool = False
-    """Whether any attempt may have reached the other side."""
-    error: BaseException | None = None
-    value: Any = None
-    done: bool = False
+MAX_CONCURRENCY = 64
 
 
 def call(hand: Hand, tool: ToolDefinition, *, resource: str, key: str, request: Mapping[str, Any]) -> Logic[Any]:
@@ -79,7 +59,9 @@ def call_many(
 ) -> Logic[list[Any]]:
     """Call for each item; with on_error "return", an item that has no result is answered by its error."""
     if on_error not in ("raise", "return"):
-        raise ValueError(f"on_error is {on_error!r}; give 'raise' or 'return'.")
+        raise Fatal(f"on_error is {on_error!r}; give 'raise' or 'return'.")
+    if not 1 <= concurrency <= MAX_CONCURRENCY:
+        raise Fatal(f"concurrency is {concurrency!r}; give a whole number from 1 to {MAX_CONCURRENCY}.")
     results = yield from _calls(hand, tool, list(items), concurrency=concurrency)
     failed = {n: error for n, error in enumerate(results) if isinstance(error, BaseException)}
     doubts = [error for error in failed.values() if isinstance(error, EffectInDoubt)]
@@ -116,8 +98,8 @@ def _calls(hand: Hand, tool: ToolDefinition, items: list[Mapping[str, Any]], *, 
     if tool.safety == "local":
         yield from _call_locally(hand, fresh, results)
     else:
-        yield from _intend(hand, fresh, results, pending)
-        yield from _send_all(hand, pending, concurrency=concurrency)
+        yield from _intend(hand, fresh, results, pending, concurrency=concurrency)
+        yield from send_all(hand, pending, concurrency=concurrency)
     for n, one in pending.items():
         results[n] = one.value if one.error is None else one.error
     return results
@@ -164,7 +146,7 @@ def _answer(
         hand.reuse(known.id)
         results[n] = Refused(known.error_message)
     elif known.state == "in_doubt" or (known.window_closes is not None and monotonic() > known.window_closes):
-        results[n] = _doubt(hand, prepared, known)
+        results[n] = doubt_of(hand, prepared, known)
     else:
         pending[n] = Pending(
             prepared=prepared,
@@ -194,23 +176,9 @@ def _conflict(hand: Hand, prepared: Prepared, known: KnownEffect) -> EffectConfl
     )
 
 
-def _doubt(hand: Hand, prepared: Prepared, known: KnownEffect) -> EffectInDoubt:
-    if known.state != "in_doubt":
-        hand.settle(known.id, state="in_doubt")
-        hand.event(
-            "effect_in_doubt",
-            reason=f"{prepared.tool.name} for {prepared.resource!r}: its outcome is unknown and the other side no "
-            "longer remembers the key, so sending again could do it twice.",
-            data={"effect": known.id, "tool": prepared.tool.name, "key": known.key},
-        )
-    return EffectInDoubt(
-        f"{prepared.tool.name} for {prepared.resource!r} may or may not have happened (effect {known.id}); "
-        "it waits to be settled.",
-        effect=known.id,
-    )
-
-
-def _intend(hand: Hand, fresh: dict[int, Prepared], results: list[Any], pending: dict[int, Pending]) -> Logic[None]:
+def _intend(
+    hand: Hand, fresh: dict[int, Prepared], results: list[Any], pending: dict[int, Pending], *, concurrency: int
+) -> Logic[None]:
     """Commit the intents of calls that are not on record. A slot somebody else took in between answers instead."""
     if not fresh:
         return
@@ -219,7 +187,8 @@ def _intend(hand: Hand, fresh: dict[int, Prepared], results: list[Any], pending:
             pending[n] = Pending(prepared=prepared, effect_id=None, window_closes=None)
         return
     failpoints.reach(failpoints.Point.BEFORE_INTENT)
-    intents = [_intent(hand, n, prepared) for n, prepared in fresh.items()]
+    waves = math.ceil(len(fresh) / concurrency)
+    intents = [_intent(hand, n, prepared, waves=waves) for n, prepared in fresh.items()]
     began = monotonic()
     written = yield Commit(hand.write(intents=intents))
     if not written.may_send:
@@ -237,212 +206,19 @@ def _intend(hand: Hand, fresh: dict[int, Prepared], results: list[Any], pending:
             prepared=prepared,
             effect_id=effect_id,
             window_closes=None if window is None else began + window.total_seconds(),
+            send_before=began + prepared.tool.timeout * waves,
         )
 
 
-def _intent(hand: Hand, n: int, prepared: Prepared) -> dict[str, Any]:
+def _intent(hand: Hand, n: int, prepared: Prepared, *, waves: int) -> dict[str, Any]:
     tool = prepared.tool
     return {
         "n": n,
-        **_identity(hand, prepared),
-        "send_seconds": tool.timeout,
+        **identity_of(hand, prepared),
+        # The last wave of a batch is sent when all before it have taken as long as they may.
+        "send_seconds": tool.timeout * waves,
         "window_seconds": None if tool.key_window is None else tool.key_window.total_seconds(),
     }
-
-
-def _identity(hand: Hand, prepared: Prepared) -> dict[str, Any]:
-    return {
-        "slot": prepared.slot,
-        "key": prepared.key,
-        "request_hash": prepared.request_hash,
-        "request_summary": summarize(prepared.request),
-        "step_id": hand.step.id,
-        "tool": prepared.tool.name,
-        "resource": prepared.resource,
-        "author_key": prepared.author_key,
-        "safety": prepared.tool.safety,
-        "scope": prepared.tool.scope,
-    }
-
-
-def _send_all(hand: Hand, pending: dict[int, Pending], *, concurrency: int) -> Logic[None]:
-    """Send in rounds: what failed and may be tried again goes out once more, with its old key, after a pause."""
-    waiting = list(pending.values())
-    while waiting:
-        began = monotonic()
-        yield from _commit_repeats(hand, [one for one in waiting if one.repeat_because])
-        open_ = [one for one in waiting if not one.done]
-        attempts = yield InvokeMany([_invoke(hand, one, began) for one in open_], concurrency)
-        failpoints.reach(failpoints.Point.AFTER_ANSWER)
-        pauses = [_take(hand, one, attempt) for one, attempt in zip(open_, attempts, strict=True)]
-        waiting = [one for one in open_ if not one.done]
-        if waiting:
-            yield Pause(max(pause for pause in pauses if pause is not None))
-            check_may_go_on(hand)
-
-
-def _invoke(hand: Hand, one: Pending, began: float) -> Invoke:
-    one.attempt += 1
-    live = LiveCall(
-        one.prepared,
-        run_id=str(hand.run_id),
-        tenant=hand.claimed.tenant,
-        attempt=one.attempt,
-        send_before=began + one.prepared.tool.timeout,
-        gone=lambda: stop_reason(hand) is not None,
-    )
-    return Invoke(one.prepared.tool, live, one.prepared.request)
-
-
-def _commit_repeats(hand: Hand, repeats: list[Pending]) -> Logic[None]:
-    """Before anything goes out a second time, the reason stands on the timeline and the count in its record."""
-    known = [one for one in repeats if one.effect_id is not None]
-    for one in known:
-        if one.window_closes is not None and monotonic() > one.window_closes:
-            one.done, one.error = True, _closed_window(hand, one)
-    known = [one for one in known if not one.done]
-    if not known:
-        return
-    by_reason: dict[str, list[Pending]] = {}
-    for one in known:
-        by_reason.setdefault(one.repeat_because, []).append(one)
-    for reason, ones in by_reason.items():
-        hand.event(
-            "effects_repeated",
-            reason=f"{len(ones)} calls of {ones[0].prepared.tool.name} go out again with their old keys: {reason}.",
-            data={
-                "cause": reason,
-                "effects": [one.effect_id for one in ones],
-                "keys": [one.prepared.key for one in ones],
-            },
-        )
-    hand.repeat(len(known))
-    seconds = max(one.prepared.tool.timeout for one in known)
-    written = yield Commit(hand.write(repeats=[one.effect_id for one in known], repeat_seconds=seconds))
-    if not written.may_send:
-        check_may_go_on(hand)
-    for one in known:
-        one.repeat_because = ""
-        if one.effect_id not in written.repeats:
-            # Somebody settled it while we were away: what they decided stands, and nothing is sent.
-            one.done = True
-            one.error = EffectInDoubt(f"effect {one.effect_id} was settled by somebody else; enter the step again.")
-
-
-def _closed_window(hand: Hand, one: Pending) -> EffectInDoubt:
-    known = KnownEffect(
-        id=one.effect_id or 0, slot=one.prepared.slot, key=one.prepared.key, request_hash=one.prepared.request_hash,
-        state="intended", attempts=one.attempt, result=None, error_class="", error_message="", window_closes=None,
-        fence=hand.fence,
-    )  # fmt: skip
-    return _doubt(hand, one.prepared, known)
-
-
-def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
-    """Take an attempt's outcome. Returns the pause before the next one, None when there will be none."""
-    error = attempt.error
-    if isinstance(error, ControlSignal):
-        raise error
-    if error is None:
-        _take_result(hand, one, attempt.value)
-        return None
-    if isinstance(error, Refused):
-        one.done, one.error = True, error
-        _note(hand, one, state="refused", error=error)
-        return None
-    retry = one.prepared.tool.retry
-    # A 429 is an answer too, but nobody promises that nothing was done before it was given.
-    one.maybe_sent = one.maybe_sent or not isinstance(error, NotSent)
-    timed_out = isinstance(error, TIMEOUTS)
-    last = one.attempt >= retry.max_attempts or retry.gives_up_on(error)
-    if timed_out:
-        _note_timeout(hand, one, attempt, next_state="step fails" if last else "sent again")
-    if last:
-        one.done = True
-        one.error = _gave_up(one, error)
-        if isinstance(error, NotSent) and not one.maybe_sent:
-            _note(hand, one, state="withdrawn", error=error)
-        return None
-    if not isinstance(error, NotSent):
-        one.repeat_because = "call timeout" if timed_out else f"{type(error).__name__}: {_short(error)}"
-    pause = retry.delay(one.attempt, hand.random)
-    if isinstance(error, RetryLater):
-        pause = max(pause, min(error.after_seconds, get_conf().call_retry_after_cap_seconds))
-    return pause
-
-
-def _take_result(hand: Hand, one: Pending, value: Any) -> None:
-    one.done = True
-    tool = one.prepared.tool
-    try:
-        text = codec.dumps(value, what=f"result of {tool.name}", max_bytes=get_conf().payload_max_bytes)
-    except PayloadRefused as refused:
-        # It happened: the outcome is kept, so that no retry does it again; the step fails for what it returned.
-        one.error = refused
-        _note(hand, one, state="succeeded", error=refused)
-        return
-    one.value = codec.loads(text)
-    found = value.get(tool.resource_id) if tool.resource_id and isinstance(value, dict) else None
-    downstream = "" if found is None else str(found)[:255]
-    if one.effect_id is None:
-        _record_read(hand, one, state="succeeded", result=text)
-    else:
-        hand.settle(one.effect_id, state="succeeded", result=text, downstream_id=downstream)
-
-
-def _note(hand: Hand, one: Pending, *, state: str, error: DurableOpsError) -> None:
-    facts = {"error_class": type(error).__name__, "error_message": _short(error)}
-    if one.effect_id is None:
-        _record_read(hand, one, state=state, result=None, **facts)
-    else:
-        hand.settle(one.effect_id, state=state, **facts)
-
-
-def _record_read(
-    hand: Hand, one: Pending, *, state: str, result: str | None, error_class: str = "", error_message: str = ""
-) -> None:
-    if state == "withdrawn":
-        return
-    hand.record(
-        {
-            **_identity(hand, one.prepared),
-            "state": state,
-            "result": result,
-            "downstream_id": "",
-            "error_class": error_class,
-            "error_message": error_message,
-            "attempts": one.attempt,
-        }
-    )
-
-
-def _note_timeout(hand: Hand, one: Pending, attempt: Attempt, *, next_state: str) -> None:
-    tool = one.prepared.tool
-    firing = Firing(
-        clock=Clock.CALL_TIMEOUT,
-        limit_seconds=tool.timeout,
-        trigger=f"attempt {one.attempt} of {tool.name} for {one.prepared.resource!r} got no answer",
-        elapsed_seconds=attempt.elapsed,
-        phase=Phase.CALLING,
-        next_state=next_state,
-    )
-    hand.event(
-        "call_timeout",
-        reason=f"{firing.trigger} within {tool.timeout:g} s; {next_state}.",
-        data={**firing.as_data(), "tool": tool.name, "effect": one.effect_id, "key": one.prepared.key},
-    )
-
-
-def _gave_up(one: Pending, error: BaseException) -> DurableOpsError:
-    tool = one.prepared.tool
-    detail = f"{tool.name} for {one.prepared.resource!r} gave up after {one.attempt} attempts: {_short(error)}"
-    gave_up = CallTimeout(detail) if isinstance(error, TIMEOUTS) else CallFailed(detail)
-    gave_up.__cause__ = error
-    return gave_up
-
-
-def _short(error: BaseException) -> str:
-    return safe_text(str(error), limit=MESSAGE_CHARACTERS) or type(error).__name__
 
 
 def _call_locally(hand: Hand, fresh: dict[int, Prepared], results: list[Any]) -> Logic[None]:
@@ -455,7 +231,7 @@ def _call_locally(hand: Hand, fresh: dict[int, Prepared], results: list[Any]) ->
             send_before=monotonic() + prepared.tool.timeout,
             gone=lambda: stop_reason(hand) is not None,
         )
-        identity = _identity(hand, prepared)
+        identity = identity_of(hand, prepared)
         attempt = yield Local(partial(local.perform, hand, prepared, live, identity))
         if attempt.error is None:
             effect_id, results[n], reused = attempt.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from durableops.clock import monotonic
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Commit, Logic
-from durableops.errors import ControlSignal, RunCancelled, RunPaused, StepTimeout
+from durableops.errors import ControlSignal, FenceLost, RunCancelled, RunPaused, StepTimeout
 
 
 class DeadlinePassed(ControlSignal):
@@ -23,6 +23,8 @@ class WorkerStopping(ControlSignal):
 def stop_reason(hand: Hand) -> ControlSignal | None:
     """Why the step may not go on, if it may not."""
     now = monotonic()
+    if hand.lost:
+        return FenceLost(f"run {hand.run_id} is owned by a newer claim.")
     if hand.cancel_requested:
         return RunCancelled("the run was cancelled.")
     if hand.deadline is not None and now > hand.deadline:

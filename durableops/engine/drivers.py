@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import queue
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, assert_never
@@ -18,7 +19,7 @@ from durableops.engine import commit
 from durableops.engine.checks import stop_reason
 from durableops.engine.database import Database
 from durableops.engine.hand import Hand
-from durableops.engine.ops import Ask, Attempt, Commit, Compute, Invoke, InvokeMany, Local, Logic, Op, Pause
+from durableops.engine.ops import Ask, Attempt, Collect, Commit, Compute, Invoke, InvokeMany, Local, Logic, Op, Pause
 from durableops.errors import CallTimeout, ControlSignal
 
 POOL_THREADS = 64
@@ -53,10 +54,11 @@ class SyncDriver:
                 return commit.execute(self.database, self.hand, op.write)
             case Ask():
                 return op.work(self.database)
-            case Invoke():
-                return invoke(op)
             case InvokeMany():
-                return _invoke_many(op)
+                return ThreadBatch(op)
+            case Collect():
+                assert isinstance(op.batch, ThreadBatch)
+                return op.batch.collect(op.seconds)
             case Compute():
                 value = op.function(*op.args, **(op.kwargs or {}))
                 return _on_loop(value) if inspect.isawaitable(value) else value
@@ -97,10 +99,11 @@ class AsyncDriver:
 
     async def perform(self, op: Op) -> Any:
         match op:
-            case Invoke():
-                return await invoke_async(op)
             case InvokeMany():
-                return await self._invoke_many(op)
+                return TaskBatch(op)
+            case Collect():
+                assert isinstance(op.batch, TaskBatch)
+                return await op.batch.collect(op.seconds)
             case Compute():
                 value = op.function(*op.args, **(op.kwargs or {}))
                 return await value if inspect.isawaitable(value) else value
@@ -109,19 +112,83 @@ class AsyncDriver:
             case _:
                 return await asyncio.to_thread(self._sync.perform, op)
 
-    async def _invoke_many(self, op: InvokeMany) -> list[Attempt]:
-        places = asyncio.Semaphore(op.concurrency)
-
-        async def one(call: Invoke) -> Attempt:
-            async with places:
-                return await invoke_async(call)
-
-        return list(await asyncio.gather(*(one(call) for call in op.calls)))
-
     async def _pause(self, seconds: float) -> None:
         end = monotonic() + seconds
         while (left := end - monotonic()) > 0 and stop_reason(self.hand) is None:
             await asyncio.sleep(min(left, PAUSE_SLICE_SECONDS))
+
+
+class ThreadBatch:
+    """Calls under way on threads; a single call is made right here."""
+
+    def __init__(self, op: InvokeMany) -> None:
+        self._answers: queue.SimpleQueue[tuple[int, Attempt]] = queue.SimpleQueue()
+        self._todo = list(enumerate(op.calls))[::-1]
+        self._left = len(op.calls)
+        if self._left == 1:
+            self._work()
+            return
+        for _ in range(min(op.concurrency, self._left)):
+            _pool().submit(self._work)
+
+    @property
+    def is_done(self) -> bool:
+        return self._left == 0
+
+    def stop(self) -> None:
+        self._todo.clear()
+
+    def collect(self, seconds: float) -> list[tuple[int, Attempt]]:
+        """See ops.Collect."""
+        end = monotonic() + seconds
+        found: list[tuple[int, Attempt]] = []
+        while self._left and (wait := end - monotonic()) > 0:
+            try:
+                found.append(self._answers.get(timeout=wait))
+            except queue.Empty:
+                break
+            self._left -= 1
+        return found
+
+    def _work(self) -> None:
+        try:
+            while self._todo:
+                try:
+                    index, call = self._todo.pop()
+                except IndexError:  # another thread took the last one
+                    return
+                try:
+                    attempt = invoke(call)
+                except BaseException as error:  # noqa: BLE001 - whoever collects waits for this answer
+                    attempt = Attempt(error=error)
+                self._answers.put((index, attempt))
+        finally:
+            close_old_connections()
+
+
+class TaskBatch:
+    """Calls under way as tasks of the running loop."""
+
+    def __init__(self, op: InvokeMany) -> None:
+        self._places = asyncio.Semaphore(op.concurrency)
+        self._tasks = {asyncio.ensure_future(self._one(call)): n for n, call in enumerate(op.calls)}
+
+    @property
+    def is_done(self) -> bool:
+        return not self._tasks
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def collect(self, seconds: float) -> list[tuple[int, Attempt]]:
+        """See ops.Collect."""
+        done, _ = await asyncio.wait(self._tasks, timeout=seconds) if self._tasks else (set(), set())
+        return [(self._tasks.pop(task), task.result()) for task in done]
+
+    async def _one(self, call: Invoke) -> Attempt:
+        async with self._places:
+            return await invoke_async(call)
 
 
 def invoke(op: Invoke) -> Attempt:
@@ -159,31 +226,6 @@ def _attempt(function: Callable[[], Any], *, check: Callable[[], None] | None = 
     except (Exception, ControlSignal) as error:  # noqa: BLE001 - an author's tool may raise anything
         return Attempt(error=error, elapsed=monotonic() - began)
     return Attempt(value=value, elapsed=monotonic() - began)
-
-
-def _invoke_many(op: InvokeMany) -> list[Attempt]:
-    if len(op.calls) == 1:
-        return [invoke(op.calls[0])]
-    attempts: list[Attempt | None] = [None] * len(op.calls)
-    todo = iter(enumerate(op.calls))
-    lock = threading.Lock()
-
-    def work() -> None:
-        try:
-            while (item := _next(todo, lock)) is not None:
-                attempts[item[0]] = invoke(item[1])
-        finally:
-            close_old_connections()
-
-    workers = [_pool().submit(work) for _ in range(min(op.concurrency, len(op.calls)))]
-    for worker in workers:
-        worker.result()
-    return [attempt for attempt in attempts if attempt is not None]
-
-
-def _next(todo: Iterator[tuple[int, Invoke]], lock: threading.Lock) -> tuple[int, Invoke] | None:
-    with lock:
-        return next(todo, None)
 
 
 @lru_cache(maxsize=1)

@@ -130,6 +130,8 @@ class BellWorker(SimpleWorker):
             if found is not None:
                 failpoints.reach(failpoints.Point.AFTER_BELL_TAKEN)
                 bell.announce_awake(self.listener.worker_id)
+                # Before RQ's own bookkeeping of the job, which takes longer than a claim.
+                self.listener.drain()
                 return found
         return None
 

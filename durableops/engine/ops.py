@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from durableops.authoring.definitions import ToolDefinition
 from durableops.engine.calling import LiveCall
@@ -32,7 +32,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Invoke:
-    """Call a tool's function once. Answers with an Attempt, never raises what the function raised."""
+    """One call of a tool's function."""
 
     tool: ToolDefinition
     call: LiveCall
@@ -41,10 +41,18 @@ class Invoke:
 
 @dataclass(frozen=True)
 class InvokeMany:
-    """Call a tool's function for several calls, at most `concurrency` at a time. Answers with Attempts, in order."""
+    """Begin several calls, at most `concurrency` at a time. Answers with a batch from which results are collected."""
 
     calls: list[Invoke]
     concurrency: int
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Wait until a batch has answered, or so many seconds. Answers with the (index, Attempt) pairs that are new."""
+
+    batch: Batch
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -79,5 +87,16 @@ class Attempt:
     elapsed: float = 0.0
 
 
-type Op = Commit | Ask | Invoke | InvokeMany | Compute | Local | Pause
+class Batch(Protocol):
+    """Calls under way."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every result has been collected."""
+
+    def stop(self) -> None:
+        """Begin no further call; what is under way answers to nobody."""
+
+
+type Op = Commit | Ask | InvokeMany | Collect | Compute | Local | Pause
 type Logic[T] = Generator[Op, Any, T]

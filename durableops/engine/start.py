@@ -81,9 +81,11 @@ def check_new(
     limit = get_conf().payload_max_bytes
     try:
         text = canonical(given, what="input", max_bytes=limit)
-        state_json = encode_state(state_from_input(definition.state, given, max_bytes=limit), max_bytes=limit)
+        state = state_from_input(definition.state, given, max_bytes=limit)
+        state_json = encode_state(state, max_bytes=limit)
     except PayloadRefused as refused:
         raise InputRefused(refused.detail, path=refused.path) from None
+    state.check_start()
     return NewRun(
         definition=definition,
         state_json=state_json,

@@ -22,7 +22,6 @@ from examples.batch_import.source import Choices, Source, hash_of, open_source
 OUTPUT_VARIABLE = "BATCH_IMPORT_OUTPUT"
 MAX_SHARDS = 8
 ROWS_WORTH_A_SHARD = 1000
-MAX_ARTIFACT_BYTES = 16 * 1024 * 1024
 
 
 class ImportState(State):
@@ -48,6 +47,11 @@ class ImportState(State):
     imported: int = 0
     rejected: int = 0
     duplicates: int = 0
+
+    def check_start(self) -> None:
+        """A file that cannot be imported is refused before there is a run."""
+        find_source(self)
+
     """Those among the rejected whose content an earlier row had."""
 
 
@@ -98,8 +102,7 @@ class BatchImport:
         """Put the rejects together and say what was done."""
         state: ImportState = run.state
         path = rejects.merge(output_folder(run))
-        if path.stat().st_size <= MAX_ARTIFACT_BYTES:
-            run.artifact("rejects.csv", path.read_bytes(), content_type="text/csv")
+        run.artifact("rejects.csv", path, content_type="text/csv")
         run.log("import finished", rejects_file=str(path), imported=state.imported, rejected=state.rejected)
         return {**numbers(state), "rejects_file": str(path)}
 
@@ -123,16 +126,21 @@ def numbers(state: ImportState) -> dict[str, int]:
     }
 
 
-def opened(state: ImportState) -> Source:
-    """The source file; raises Fatal if it cannot be imported, for trying again would not help."""
+def find_source(state: ImportState) -> Source:
+    """Open the source file and read its header. Raises InputRefused with a sentence."""
     choices = Choices(
         id_column=state.id_column,
         title_column=state.title_column,
         required=tuple(state.required),
         missing=tuple(state.missing),
     )
+    return open_source(Path(state.source), choices)
+
+
+def opened(state: ImportState) -> Source:
+    """The source file; raises Fatal if it cannot be imported any more, for trying again would not help."""
     try:
-        return open_source(Path(state.source), choices)
+        return find_source(state)
     except InputRefused as refused:
         raise Fatal(refused.detail) from refused
 

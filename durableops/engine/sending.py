@@ -1,0 +1,298 @@
+"""Sending: rounds of attempts, repeats with their reason on record first, and what each attempt's outcome means."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from durableops import failpoints
+from durableops.checkpoints import codec
+from durableops.checkpoints.failures import safe_text
+from durableops.clock import monotonic
+from durableops.conf import get_conf
+from durableops.effects.idempotency import Prepared, summarize
+from durableops.engine.calling import LiveCall
+from durableops.engine.checks import check_may_go_on, stop_reason
+from durableops.engine.hand import FLUSH_AFTER_SECONDS, Hand, KnownEffect
+from durableops.engine.ops import Attempt, Collect, Commit, Invoke, InvokeMany, Logic, Pause
+from durableops.errors import (
+    CallFailed,
+    CallTimeout,
+    ControlSignal,
+    DurableOpsError,
+    EffectInDoubt,
+    NotSent,
+    PayloadRefused,
+    Refused,
+    RetryLater,
+)
+from durableops.limits.clocks import Clock, Firing, Phase
+
+TIMEOUTS = (TimeoutError, httpx.TimeoutException, CallTimeout)
+MESSAGE_CHARACTERS = 2000
+
+
+@dataclass(kw_only=True)
+class Pending:
+    """A call on its way to an outcome."""
+
+    prepared: Prepared
+    effect_id: int | None
+    """None for `read`: nothing is on record before it answers."""
+    window_closes: float | None
+    attempt: int = 0
+    repeat_because: str = ""
+    """Why the next sending is not the first."""
+    send_before: float = math.inf
+    """Monotonic clock, read before the intent was committed: after this somebody may have settled it."""
+    maybe_sent: bool = False
+    """Whether any attempt may have reached the other side."""
+    error: BaseException | None = None
+    value: Any = None
+    done: bool = False
+
+
+def send_all(hand: Hand, pending: dict[int, Pending], *, concurrency: int) -> Logic[None]:
+    """Send in rounds: what failed and may be tried again goes out once more, with its old key, after a pause."""
+    waiting = list(pending.values())
+    while waiting:
+        waves = math.ceil(len(waiting) / concurrency)
+        yield from _commit_repeats(hand, [one for one in waiting if one.repeat_because], waves=waves)
+        waiting = [one for one in waiting if not one.done]
+        pause = yield from _one_round(hand, waiting, concurrency=concurrency)
+        waiting = [one for one in waiting if not one.done]
+        if waiting:
+            _withdraw_if_stopped(hand, waiting)
+            yield Pause(pause)
+            _withdraw_if_stopped(hand, waiting)
+
+
+def _one_round(hand: Hand, calls: list[Pending], *, concurrency: int) -> Logic[float]:
+    """Make each call once and take the outcomes as they come. Returns the pause before the next round.
+
+    A round that takes long commits what it has about once a second, so that a crash costs no more than that.
+    """
+    pause = 0.0
+    batch = yield InvokeMany([_invoke(hand, one) for one in calls], concurrency)
+    try:
+        while not batch.is_done:
+            answered = yield Collect(batch, FLUSH_AFTER_SECONDS)
+            if answered:
+                failpoints.reach(failpoints.Point.AFTER_ANSWER)
+            for n, attempt in answered:
+                pause = max(pause, _take(hand, calls[n], attempt) or 0.0)
+            if answered and not batch.is_done:
+                yield Commit(hand.write())
+    finally:
+        batch.stop()
+    return pause
+
+
+def _withdraw_if_stopped(hand: Hand, waiting: list[Pending]) -> None:
+    """Leave if something stops the run; intents that were never sent are withdrawn, for they are in no doubt."""
+    reason = stop_reason(hand)
+    if reason is None:
+        return
+    for one in waiting:
+        if one.effect_id is not None and not one.maybe_sent:
+            _note(hand, one, state="withdrawn", error=NotSent(f"not sent: {reason}"))
+    raise reason
+
+
+def _invoke(hand: Hand, one: Pending) -> Invoke:
+    one.attempt += 1
+    live = LiveCall(
+        one.prepared,
+        run_id=str(hand.run_id),
+        tenant=hand.claimed.tenant,
+        attempt=one.attempt,
+        send_before=one.send_before,
+        gone=lambda: stop_reason(hand) is not None,
+    )
+    return Invoke(one.prepared.tool, live, one.prepared.request)
+
+
+def _commit_repeats(hand: Hand, repeats: list[Pending], *, waves: int) -> Logic[None]:
+    """Before anything goes out a second time, the reason stands on the timeline and the count in its record."""
+    known = [one for one in repeats if one.effect_id is not None]
+    for one in known:
+        if one.window_closes is not None and monotonic() > one.window_closes:
+            one.done, one.error = True, _closed_window(hand, one)
+    known = [one for one in known if not one.done]
+    if not known:
+        return
+    by_reason: dict[str, list[Pending]] = {}
+    for one in known:
+        by_reason.setdefault(one.repeat_because, []).append(one)
+    for reason, ones in by_reason.items():
+        hand.event(
+            "effects_repeated",
+            reason=f"{len(ones)} calls of {ones[0].prepared.tool.name} go out again with their old keys: {reason}.",
+            data={
+                "cause": reason,
+                "effects": [one.effect_id for one in ones],
+                "keys": [one.prepared.key for one in ones],
+            },
+        )
+    hand.repeat(len(known))
+    seconds = max(one.prepared.tool.timeout for one in known) * waves
+    send_before = monotonic() + seconds
+    written = yield Commit(hand.write(repeats=[one.effect_id for one in known], repeat_seconds=seconds))
+    if not written.may_send:
+        check_may_go_on(hand)
+    for one in known:
+        one.repeat_because, one.send_before = "", send_before
+        if one.effect_id not in written.repeats:
+            # Somebody settled it while we were away: what they decided stands, and nothing is sent.
+            one.done = True
+            one.error = EffectInDoubt(f"effect {one.effect_id} was settled by somebody else; enter the step again.")
+
+
+def _closed_window(hand: Hand, one: Pending) -> EffectInDoubt:
+    known = KnownEffect(
+        id=one.effect_id or 0, slot=one.prepared.slot, key=one.prepared.key, request_hash=one.prepared.request_hash,
+        state="intended", attempts=one.attempt, result=None, error_class="", error_message="", window_closes=None,
+        fence=hand.fence,
+    )  # fmt: skip
+    return doubt_of(hand, one.prepared, known)
+
+
+def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
+    """Take an attempt's outcome. Returns the pause before the next one, None when there will be none."""
+    error = attempt.error
+    if isinstance(error, ControlSignal):
+        raise error
+    if error is None:
+        _take_result(hand, one, attempt.value)
+        return None
+    if isinstance(error, Refused):
+        one.done, one.error = True, error
+        _note(hand, one, state="refused", error=error)
+        return None
+    retry = one.prepared.tool.retry
+    # A 429 is an answer too, but nobody promises that nothing was done before it was given.
+    one.maybe_sent = one.maybe_sent or not isinstance(error, NotSent)
+    timed_out = isinstance(error, TIMEOUTS)
+    last = one.attempt >= retry.max_attempts or retry.gives_up_on(error)
+    if timed_out:
+        _note_timeout(hand, one, attempt, next_state="step fails" if last else "sent again")
+    if last:
+        one.done = True
+        one.error = _gave_up(one, error)
+        if isinstance(error, NotSent) and not one.maybe_sent:
+            _note(hand, one, state="withdrawn", error=error)
+        return None
+    if not isinstance(error, NotSent):
+        one.repeat_because = "call timeout" if timed_out else f"{type(error).__name__}: {_short(error)}"
+    pause = retry.delay(one.attempt, hand.random)
+    if isinstance(error, RetryLater):
+        pause = max(pause, min(error.after_seconds, get_conf().call_retry_after_cap_seconds))
+    return pause
+
+
+def _take_result(hand: Hand, one: Pending, value: Any) -> None:
+    one.done = True
+    tool = one.prepared.tool
+    try:
+        text = codec.dumps(value, what=f"result of {tool.name}", max_bytes=get_conf().payload_max_bytes)
+    except PayloadRefused as refused:
+        # It happened: the outcome is kept, so that no retry does it again; the step fails for what it returned.
+        one.error = refused
+        _note(hand, one, state="succeeded", error=refused)
+        return
+    one.value = codec.loads(text)
+    found = value.get(tool.resource_id) if tool.resource_id and isinstance(value, dict) else None
+    downstream = "" if found is None else str(found)[:255]
+    if one.effect_id is None:
+        _record_read(hand, one, state="succeeded", result=text)
+    else:
+        hand.settle(one.effect_id, state="succeeded", result=text, downstream_id=downstream)
+
+
+def _note(hand: Hand, one: Pending, *, state: str, error: DurableOpsError) -> None:
+    facts = {"error_class": type(error).__name__, "error_message": _short(error)}
+    if one.effect_id is None:
+        _record_read(hand, one, state=state, result=None, **facts)
+    else:
+        hand.settle(one.effect_id, state=state, **facts)
+
+
+def _record_read(
+    hand: Hand, one: Pending, *, state: str, result: str | None, error_class: str = "", error_message: str = ""
+) -> None:
+    if state == "withdrawn":
+        return
+    hand.record(
+        {
+            **identity_of(hand, one.prepared),
+            "state": state,
+            "result": result,
+            "downstream_id": "",
+            "error_class": error_class,
+            "error_message": error_message,
+            "attempts": one.attempt,
+        }
+    )
+
+
+def _note_timeout(hand: Hand, one: Pending, attempt: Attempt, *, next_state: str) -> None:
+    tool = one.prepared.tool
+    firing = Firing(
+        clock=Clock.CALL_TIMEOUT,
+        limit_seconds=tool.timeout,
+        trigger=f"attempt {one.attempt} of {tool.name} for {one.prepared.resource!r} got no answer",
+        elapsed_seconds=attempt.elapsed,
+        phase=Phase.CALLING,
+        next_state=next_state,
+    )
+    hand.event(
+        "call_timeout",
+        reason=f"{firing.trigger} within {tool.timeout:g} s; {next_state}.",
+        data={**firing.as_data(), "tool": tool.name, "effect": one.effect_id, "key": one.prepared.key},
+    )
+
+
+def _gave_up(one: Pending, error: BaseException) -> DurableOpsError:
+    tool = one.prepared.tool
+    detail = f"{tool.name} for {one.prepared.resource!r} gave up after {one.attempt} attempts: {_short(error)}"
+    gave_up = CallTimeout(detail) if isinstance(error, TIMEOUTS) else CallFailed(detail)
+    gave_up.__cause__ = error
+    return gave_up
+
+
+def _short(error: BaseException) -> str:
+    return safe_text(str(error), limit=MESSAGE_CHARACTERS) or type(error).__name__
+
+
+def doubt_of(hand: Hand, prepared: Prepared, known: KnownEffect) -> EffectInDoubt:
+    if known.state != "in_doubt":
+        hand.settle(known.id, state="in_doubt")
+        hand.event(
+            "effect_in_doubt",
+            reason=f"{prepared.tool.name} for {prepared.resource!r}: its outcome is unknown and the other side no "
+            "longer remembers the key, so sending again could do it twice.",
+            data={"effect": known.id, "tool": prepared.tool.name, "key": known.key},
+        )
+    return EffectInDoubt(
+        f"{prepared.tool.name} for {prepared.resource!r} may or may not have happened (effect {known.id}); "
+        "it waits to be settled.",
+        effect=known.id,
+    )
+
+
+def identity_of(hand: Hand, prepared: Prepared) -> dict[str, Any]:
+    return {
+        "slot": prepared.slot,
+        "key": prepared.key,
+        "request_hash": prepared.request_hash,
+        "request_summary": summarize(prepared.request),
+        "step_id": hand.step.id,
+        "tool": prepared.tool.name,
+        "resource": prepared.resource,
+        "author_key": prepared.author_key,
+        "safety": prepared.tool.safety,
+        "scope": prepared.tool.scope,
+    }
