@@ -1,4 +1,4 @@
-"""Making what looks secret unreadable, by name and by shape, the same in every view. Nothing here decides who sees what."""
+"""Making what looks secret unreadable, by name and by shape, alike in every view. Who sees what is said elsewhere."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ MASK = "••••••"
 MAX_DEPTH = 64
 
 _SECRET_NAME = re.compile(
-    r"pass(word|wd|phrase)?$|^pwd$|secret|token$|api[-_]?key|authori[sz]ation|cookie|credential|private[-_]?key", re.I
+    r"pass(word|wd|phrase)?$|^pwd$|secret|token$|api[-_]?key|authori[sz]ation|cookie|credential|private[-_]?key",
+    re.IGNORECASE,
 )
 # In running text: bearer and basic credentials, and the user part of addresses.
 _SECRET_TEXT = (
-    (re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{6,}", re.I), rf"\1 {MASK}"),
-    (re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s:@]+:[^/\s@]+@", re.I), rf"\1{MASK}@"),
-    (re.compile(r"\b(password|secret|token|api_?key)(['\"]?\s*[=:]\s*['\"]?)[^\s'\",;&]{4,}", re.I), rf"\1\2{MASK}"),
+    (re.compile(r"(?i)\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {MASK}"),
+    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s:@]+:[^/\s@]+@"), rf"\1{MASK}@"),
+    (
+        re.compile(r"(?i)\b(password|secret|token|api_?key)(['\"]?\s*[=:]\s*['\"]?)[^\s'\",;&]{4,}"),
+        rf"\1\2{MASK}",
+    ),
 )
 
 
