@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from durableops.authoring.policies import Retry
 from durableops.conf import get_conf
 from durableops.errors import (
+    CallFailed,
     ChildrenFailed,
     CompatibilityError,
     CursorRegression,
     DefinitionError,
     DuplicateName,
     EffectConflict,
+    Fatal,
     PayloadRefused,
     Refused,
     RetryLater,
@@ -43,7 +45,9 @@ class GiveUp:
 
 def decide(policy: Retry, failed_attempts: int, error: BaseException, rng: random.Random) -> RetryAt | GiveUp:
     """What follows on failed attempt number `failed_attempts` (counted from 1, since the last commit)."""
-    if isinstance(error, POINTLESS) or policy.gives_up_on(error):
+    # What a tool called fatal is no less so for the step: entering it again would send the call once more.
+    fatal_call = isinstance(error, CallFailed) and isinstance(error.__cause__, Fatal)
+    if fatal_call or isinstance(error, POINTLESS) or policy.gives_up_on(error):
         return GiveUp(why=f"{type(error).__name__} is not retried")
     if failed_attempts >= policy.max_attempts:
         return GiveUp(why=f"all {policy.max_attempts} attempts failed")
