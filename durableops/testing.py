@@ -124,8 +124,9 @@ def move_on(run_id: UUID, *, patience: float = PATIENCE_SECONDS) -> Outcome:
     _refuse_transaction()
     end = monotonic() + patience
     with _worker() as (database, worker_id):
-        # One run at a time: a step that fails for ever must meet the patience, not an endless drain.
-        while _take_one(database, worker_id) or _keep_up(database):
+        # One run at a time: a step that fails for ever must meet the patience, not an endless drain. Looked for twice:
+        # a pause may have ended by itself between the first look and upkeep's.
+        while _take_one(database, worker_id) or _keep_up(database) or _take_one(database, worker_id):
             if monotonic() > end:
                 run = Run.objects.get(pk=run_id)
                 raise AssertionError(

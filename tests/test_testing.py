@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.db.models.functions import Now
 
-from durableops import Retry, State, step, tool, workflow
+from durableops import Retry, State, step, testing, tool, workflow
 from durableops.engine.start import start
 from durableops.engine.tenants import get_or_make_tenant
 from durableops.errors import InputRefused
 from durableops.testing import approve, deliver, let_time_pass, look_at, move_on, refuse, run_workflow
-from runs.models import Receipt, RunEvent, Tenant, Worker
+from runs.models import Receipt, Run, RunEvent, Tenant, Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -113,6 +114,17 @@ def test_failed_attempts_are_repeated_without_waiting_for_their_pause():
     outcome = run_workflow(Flaky, {"number": 3})
     assert (outcome.state, outcome.result) == ("succeeded", {"attempt": 3})
     assert Receipt.objects.filter(run=outcome.run, cause="retry").count() == 2
+
+
+def test_pause_that_ends_between_two_looks_is_no_rest(monkeypatch: pytest.MonkeyPatch):
+    keep_up = testing._keep_up
+
+    def after_the_pause(database: Any) -> int:
+        Run.objects.filter(state="queued").update(due_at=Now())
+        return keep_up(database)
+
+    monkeypatch.setattr(testing, "_keep_up", after_the_pause)
+    assert run_workflow(Flaky, {"number": 3}).state == "succeeded"
 
 
 def test_run_that_fails_says_why():
