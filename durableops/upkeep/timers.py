@@ -46,7 +46,8 @@ _WAIT = """
 SELECT w.kind, w.name, w.on_timeout, w.step_id, extract(epoch FROM w.expires_at - w.opened_at)::float8,
     extract(epoch FROM now() - w.opened_at)::float8, r.state, r.step_attempts, r.fence
 FROM runs_wait w JOIN runs_run r ON r.id = w.run_id
-WHERE w.id = %s AND w.state = 'open' AND w.expires_at <= now() FOR NO KEY UPDATE OF r"""
+WHERE w.id = %s AND w.state = 'open' AND w.expires_at <= now()"""
+_LOCK = "SELECT 1 FROM runs_run r WHERE r.id = %s FOR NO KEY UPDATE"
 
 
 def expire_waits(database: Database) -> int:
@@ -62,6 +63,9 @@ def expire_waits(database: Database) -> int:
 
 def _expire(cursor: Cursor, wait_id: int, run_id: UUID) -> bool:
     """Expire one wait; the run's row is locked first. Returns whether the run ended with it."""
+    # Two statements: one that locks and reads at once would, after having waited for an answer to commit, still see
+    # the wait as it was before, and end a run whose wait was answered in time.
+    cursor.execute(_LOCK, [run_id])
     cursor.execute(_WAIT, [wait_id])
     row = cursor.fetchone()
     if row is None:
