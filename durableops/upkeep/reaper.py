@@ -34,6 +34,9 @@ SELECT w.id, w.counter, w.lease_seconds, w.heartbeat_seconds, w.child_pid,
         server_age
 FROM runs_worker w WHERE w.ended_at IS NULL ORDER BY w.number"""
 
+SUSPECT_BEATS = 2
+"""A worker without its lock is dead when its counter stood still for this many of its heartbeats."""
+
 
 @dataclass(kw_only=True)
 class Sighting:
@@ -52,6 +55,7 @@ class Reaper:
         self._seen: dict[UUID, Sighting] = {}
         self._connects = -1
         self._reconnected_at: float | None = None
+        self._beats: dict[UUID, float] = {}
 
     def look(self) -> int:
         """Look at every living worker once; declare ended who must be. Returns how many were. Raises ConnectionLost."""
@@ -66,7 +70,21 @@ class Reaper:
                 ended += 1
         living = {row[0] for row in rows}
         self._seen = {worker_id: seen for worker_id, seen in self._seen.items() if worker_id in living}
+        self._beats = {row[0]: row[3] for row in rows}
         return ended
+
+    def confirms_in(self) -> float | None:
+        """Seconds until the nearest suspicion of a missing lock can be confirmed; None without one.
+
+        Whoever looks again just then notices a death up to a pause earlier.
+        """
+        left = [
+            max(seen.moved_at, seen.lockless_since) + SUSPECT_BEATS * self._beats[worker_id] - monotonic()
+            for worker_id, seen in self._seen.items()
+            if seen.lockless_since is not None
+        ]
+        # One that is due and was not confirmed is held back for another reason, which no haste removes.
+        return min((seconds for seconds in left if seconds > 0), default=None)
 
     def release_batch(self) -> list[Fired]:
         """Take back a batch of runs of workers that have ended. Raises ConnectionLost."""
@@ -107,7 +125,7 @@ class Reaper:
         still = now - seen.moved_at
         if still > lease:
             return f"its counter stood still for {still:.2f} s (lease {lease:g} s)"
-        if seen.lockless_since is not None and min(still, now - seen.lockless_since) > 2 * beat:
+        if seen.lockless_since is not None and min(still, now - seen.lockless_since) > SUSPECT_BEATS * beat:
             return f"its session is gone and its counter stood still for {still:.2f} s"
         return ""
 
