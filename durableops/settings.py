@@ -96,6 +96,7 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
+            "libraries": {"console": "durableops.console.template_tags"},
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.template.context_processors.csp",
@@ -148,6 +149,9 @@ RQ_QUEUES = {
 
 # Artifacts of runs. Several hosts need a storage they share: set STORAGES in a settings module of your own.
 MEDIA_ROOT = env.path("DURABLEOPS_FILES", str(BASE_DIR / ".durableops" / "files"))
+
+# A body may carry an input of the largest accepted size, and what stands around it. The API refuses more at its door.
+DATA_UPLOAD_MAX_MEMORY_SIZE = max(2_621_440, _CONF.payload_max_bytes + 1_000_000)
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}

@@ -1,0 +1,71 @@
+"""The API put together: routers, rights, refusals, and the document that describes them."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from ninja import NinjaAPI
+from ninja.renderers import BaseRenderer
+
+from durableops.api import approvals, events, problems, runs, verbs
+from durableops.api.bodies import StrictParser
+
+PREFIX = "/api/v1"
+
+
+class StrictRenderer(BaseRenderer):
+    """JSON that every reader takes: no NaN, instants with their zone and microseconds."""
+
+    media_type = "application/json"
+
+    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> str:
+        return json.dumps(data, allow_nan=False, default=_text)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no place in an answer")
+
+
+def _refuse_everybody(request: HttpRequest) -> None:
+    """What an address asks when its author forgot to say: nobody comes in."""
+
+
+api = NinjaAPI(
+    title="durableops",
+    version="1",
+    urls_namespace="api",
+    description="Start runs, send events, read what became of them, and decide. Refusals are RFC 9457 problems.",
+    auth=_refuse_everybody,
+    renderer=StrictRenderer(),
+    parser=StrictParser(),
+    openapi_url=None,
+    docs_url=None,
+)
+problems.install(api)
+api.add_router("/runs", runs.router)
+api.add_router("/runs", verbs.router)
+api.add_router("/events", events.router)
+api.add_router("/approvals", approvals.router)
+
+
+def openapi_document() -> dict[str, Any]:
+    """The OpenAPI 3.1 description, with problems under their own media type."""
+    document: dict[str, Any] = json.loads(json.dumps(api.get_openapi_schema(path_prefix=f"{PREFIX}/")))
+    document["components"]["schemas"].pop("RunQuery", None)  # shown as parameters
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path in document["paths"].values():
+        for operation in path.values():
+            # The framework adds a scheme of its own for each class of rights; ours name the scope.
+            operation["security"] = [rule for rule in operation["security"] if "token" in rule]
+            for status, answer in operation["responses"].items():
+                if int(status) >= 400:
+                    answer["content"] = {problems.MEDIA_TYPE: answer["content"].pop("application/json")}
+    return document

@@ -1,0 +1,45 @@
+"""What every address of the API shares, before and after its view: sizes, methods, caching, and problems as answers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+from durableops.api import problems
+from durableops.api.bodies import refuse_large_body
+from durableops.errors import DurableOpsError
+
+type View = Callable[..., HttpResponseBase]
+
+
+def door(view: View) -> View:
+    """Wrap one view of the API."""
+
+    @functools.wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        asked = request.method
+        try:
+            refuse_large_body(request)
+            if asked == "HEAD":
+                request.method = "GET"
+            response = view(request, *args, **kwargs)
+        except DurableOpsError as error:
+            response = problems.from_error(error)
+        except Exception as error:  # noqa: BLE001  # the last door: no error leaves as anything but a problem
+            response = problems.unforeseen(error)
+        request.method = asked
+        if response.status_code == 405 and response.headers["Content-Type"] != problems.MEDIA_TYPE:
+            allowed = {name.strip() for name in response["Allow"].split(",")}
+            response = problems.method_not_allowed(request, sorted(allowed | ({"HEAD"} if "GET" in allowed else set())))
+        if asked == "HEAD" and isinstance(response, HttpResponse):
+            response["Content-Length"] = str(len(response.content))
+            response.content = b""
+        response["Cache-Control"] = "no-store"
+        return response
+
+    guarded.csrf_exempt = True  # type: ignore[attr-defined]  # cookies are never looked at
+    return guarded

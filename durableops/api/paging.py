@@ -1,0 +1,50 @@
+"""Keyset pages: cursors that name the last row seen, bound to the filters they were made with. No query is here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.core import signing
+
+from durableops.checkpoints.codec import hash_hex
+from durableops.errors import InputRefused
+
+_SALT = "durableops.api.cursor"
+MAX_CURSOR_CHARACTERS = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """The row after which a page begins."""
+
+    at: datetime
+    id: UUID
+
+
+def fingerprint(filters: object) -> str:
+    """What tells one set of filters from another, for cursors to carry."""
+    return hash_hex(json.dumps(filters, sort_keys=True, default=str))[:16]
+
+
+def to_cursor(position: Position, *, filters: str) -> str:
+    return signing.dumps([position.at.isoformat(), position.id.hex, filters], salt=_SALT)
+
+
+def from_cursor(text: str, *, filters: str) -> Position:
+    """Read a cursor. Raises InputRefused for one we did not make, or made for another list."""
+    try:
+        if len(text) > MAX_CURSOR_CHARACTERS:
+            raise signing.BadSignature
+        at, run_id, made_for = signing.loads(text, salt=_SALT)
+    except signing.BadSignature:
+        raise _refused("it is not one that was given out here") from None
+    if made_for != filters:
+        raise _refused("it belongs to a list with other filters")
+    return Position(at=datetime.fromisoformat(at), id=UUID(run_id))
+
+
+def _refused(why: str) -> InputRefused:
+    return InputRefused(f"cursor is not accepted: {why}. Begin again without one.", path="cursor", place="query")

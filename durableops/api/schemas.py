@@ -1,0 +1,170 @@
+"""What goes in and out of the API, one schema for each thing. Requests are taken strictly: "5" is not a number."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from durableops.engine.commands import MAX_REASON_CHARACTERS
+from runs.states import State
+
+Instant = Annotated[AwareDatetime, Field(strict=False)]
+Reason = Annotated[str, Field(max_length=MAX_REASON_CHARACTERS, description="Kept in the audit.")]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class StartRequest(_Request):
+    workflow: str = Field(min_length=1, max_length=100)
+    version: int | None = Field(None, ge=1, le=2**31 - 1, description="By default the newest that is loaded.")
+    input: dict[str, Any] = Field(default_factory=dict, description="The fields of the workflow's state.")
+    labels: dict[str, str] = Field(default_factory=dict)
+    priority: int = Field(0, ge=-100, le=100)
+    start_at: Instant | None = Field(None, description="Not earlier than this; at most ten years from now.")
+
+
+class EventRequest(_Request):
+    name: str = Field(min_length=1)
+    correlation: str = Field("", description="Which one, when several runs wait for this name.")
+    payload: Any = None
+
+
+class VerbRequest(_Request):
+    reason: Reason = Field(min_length=1)
+
+
+class RetryRequest(VerbRequest):
+    deadline_at: Instant | None = Field(None, description="Needed when the run's deadline has passed.")
+
+
+class ApprovalRequest(_Request):
+    facts_hash: str = Field(min_length=64, max_length=64, description="As the wait showed it: what you decide about.")
+    reason: Reason = ""
+
+
+class RefusalRequest(ApprovalRequest):
+    reason: Reason = Field(min_length=1)
+
+
+class Progress(BaseModel):
+    done: int
+    total: int | None
+    note: str
+
+
+class Payload(BaseModel):
+    """A stored document: its place and size for everybody, its value for tokens with `payloads:read`."""
+
+    checkpoint: int = Field(description="Number of the checkpoint that holds it.")
+    bytes: int
+    shown: bool
+    value: Any = Field(None, description="What looks like a secret is masked.")
+
+
+class RunError(BaseModel):
+    kind: str
+    message: str
+    fingerprint: str
+
+
+class OpenWait(BaseModel):
+    """What a run waits for."""
+
+    id: int
+    kind: Literal["event", "approval", "file", "time", "poll", "children"]
+    name: str
+    key: str
+    correlation: str
+    step: str
+    opened_at: datetime
+    due_at: datetime | None = Field(description="When the engine itself goes on.")
+    expires_at: datetime | None = Field(description="The wait's own clock; the run's deadline may come first.")
+    on_timeout: str
+    question: str
+    facts_hash: str = Field(description="Approvals: to be sent with the decision.")
+    facts: Any = Field(None, description="Approvals: what is decided about, for tokens with `payloads:read`.")
+
+
+class Gate(BaseModel):
+    """Something that keeps a run from going on, besides its state."""
+
+    code: str
+    detail: str
+
+
+class Why(BaseModel):
+    """Why the run is where it is, and what will wake it."""
+
+    code: str = Field(description="State and cause, such as `waiting.approval`; stable.")
+    detail: str
+    since: datetime
+    wakes_at: datetime | None = Field(description="When it moves by itself at the latest, as far as is known.")
+    gates: list[Gate]
+
+
+class RunSummary(BaseModel):
+    id: UUID
+    workflow: str
+    version: int
+    state: State
+    state_since: datetime
+    step: str
+    progress: Progress | None
+    labels: dict[str, str]
+    paused: bool
+    cancel_requested: bool
+    created_at: datetime
+    created_by: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    deadline_at: datetime | None
+    resumes: int
+    effects_avoided: int
+    error: RunError | None
+
+
+class Run(RunSummary):
+    start_key: str | None
+    priority: int
+    parent: UUID | None
+    attempt: int
+    why: Why
+    waits: list[OpenWait]
+    input: Payload
+    result: Payload | None = Field(description="What the last step returned, once the run has succeeded.")
+
+
+class RunPage(BaseModel):
+    runs: list[RunSummary]
+    next: str | None = Field(description="Give it as `cursor` for the next page; null at the end.")
+
+
+class EventReceived(BaseModel):
+    id: int
+    created: bool = Field(description="False when the same event had arrived before.")
+    answered: int = Field(description="Waits it answered so far; 0 means it is kept for one that comes.")
+
+
+class VerbDone(BaseModel):
+    run: UUID
+    state: State = Field(description="The run's state after it.")
+    settled: bool = Field(description="False while the run's holder still has to act on it.")
+    detail: str
+
+
+class Problem(BaseModel):
+    """RFC 9457. Compare `code`; `detail` is for people."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    path: str | None = Field(None, description="Pointer to the offending value, or the name of the parameter.")
