@@ -210,7 +210,8 @@ def _time_out_step(database: Database, hand: Hand, signal: StepTimeout) -> bool:
 
 def _end_in_doubt(database: Database, hand: Hand, error: EffectInDoubt) -> None:
     hand.event("doubt", reason=str(error), data=dict(error.context), moves=True)
-    commit.execute(database, hand, hand.write(transition="doubt"))
+    if commit.execute(database, hand, hand.write(transition="doubt")).state == "cancelled":
+        finished(database, hand)
 
 
 def _deadline_firing(hand: Hand) -> Firing:
