@@ -14,6 +14,8 @@ from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.conf import Conf, get_conf
 
+TAG = "durableops"
+"""What a worker and upkeep check at their start; the others import every page of the console."""
 HEARTBEATS_IN_A_LEASE = 3
 POSITIVE = (
     "heartbeat_seconds",
@@ -25,7 +27,7 @@ POSITIVE = (
 )
 
 
-@register
+@register(TAG)
 def check_knobs(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Complain about the knobs this process was given."""
     return list(complaints(get_conf()))
@@ -57,7 +59,7 @@ def complaints(conf: Conf) -> Iterator[CheckMessage]:
         )
 
 
-@register
+@register(TAG)
 def check_database_roles(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Say what is weaker when one database role does everything."""
     if settings.DATABASE_APPLICATION_ROLE:
@@ -72,7 +74,7 @@ def check_database_roles(app_configs: Sequence[AppConfig] | None, **kwargs: Any)
     ]
 
 
-@register
+@register(TAG)
 def check_workflows(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Say what a definition promises and cannot keep."""
     return [message for definition in registry.workflows() for message in _promises(definition)]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from durableops.clock import monotonic
 from durableops.effects.idempotency import Prepared
-from durableops.errors import NotSent, Refused, RetryLater
+from durableops.errors import CallTimeout, NotSent, Refused, RetryLater
 
+if TYPE_CHECKING:
+    import httpx
+
+# httpx is imported by the first request: it takes a worker half as long again to start, and many never send one.
 KEY_HEADER = "Idempotency-Key"
 NO_WAIT_STATUS = (408, 425)
 RETRY_STATUS = (429, 503)
@@ -66,6 +69,8 @@ class LiveCall:
         A connection that could not be made raises NotSent. Every other failure leaves the outcome unknown and is
         raised as httpx raises it.
         """
+        import httpx
+
         headers = httpx.Headers(options.pop("headers", None))
         headers.setdefault(KEY_HEADER, self.key)
         options.setdefault("timeout", max(0.001, self._started + self.timeout - monotonic()))
@@ -75,6 +80,14 @@ class LiveCall:
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise NotSent(f"{method} {url.split('?')[0]}: no connection ({error}).") from error
         return _judged(response)
+
+
+def is_timeout(error: BaseException | None) -> bool:
+    """Whether the call took too long, by our clock or by that of the HTTP client, if a tool has loaded it."""
+    client = sys.modules.get("httpx")
+    return isinstance(error, TimeoutError | CallTimeout) or (
+        client is not None and isinstance(error, client.TimeoutException)
+    )
 
 
 def _judged(response: httpx.Response) -> httpx.Response:
@@ -102,6 +115,8 @@ def _retry_after(response: httpx.Response) -> float:
 
 @lru_cache(maxsize=1)
 def _client() -> httpx.Client:
+    import httpx
+
     # One for the process: connections are reused, and it is made after the fork. No redirect is followed: a key must
     # not travel to an address nobody named.
     return httpx.Client(follow_redirects=False, limits=httpx.Limits(max_connections=64, max_keepalive_connections=32))

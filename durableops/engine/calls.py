@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-import httpx
-
 from durableops import failpoints
 from durableops.authoring.definitions import ToolDefinition
 from durableops.checkpoints import codec
@@ -29,7 +27,6 @@ from durableops.engine.records import ensure_loaded, load_slots
 from durableops.engine.sending import Pending, doubt_of, identity_of, send_all
 from durableops.errors import (
     CallsFailed,
-    CallTimeout,
     ControlSignal,
     DuplicateName,
     DurableOpsError,
@@ -41,7 +38,6 @@ from durableops.errors import (
     Refused,
 )
 
-TIMEOUTS = (TimeoutError, httpx.TimeoutException, CallTimeout)
 MESSAGE_CHARACTERS = 2000
 MAX_CONCURRENCY = 64
 

@@ -6,15 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
-
 from durableops import failpoints
 from durableops.checkpoints import codec
 from durableops.checkpoints.failures import safe_text
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, summarize
-from durableops.engine.calling import LiveCall
+from durableops.engine.calling import LiveCall, is_timeout
 from durableops.engine.checks import check_may_go_on, stop_reason
 from durableops.engine.hand import FLUSH_AFTER_SECONDS, Hand, KnownEffect
 from durableops.engine.ops import Attempt, Collect, Commit, Invoke, InvokeMany, Logic, Pause
@@ -31,7 +29,6 @@ from durableops.errors import (
 )
 from durableops.limits.clocks import Clock, Firing, Phase
 
-TIMEOUTS = (TimeoutError, httpx.TimeoutException, CallTimeout)
 MESSAGE_CHARACTERS = 2000
 
 
@@ -175,7 +172,7 @@ def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
     retry = one.prepared.tool.retry
     # A 429 is an answer too, but nobody promises that nothing was done before it was given.
     one.maybe_sent = one.maybe_sent or not isinstance(error, NotSent)
-    timed_out = isinstance(error, TIMEOUTS)
+    timed_out = is_timeout(error)
     last = one.attempt >= retry.max_attempts or retry.gives_up_on(error)
     if timed_out:
         _note_timeout(hand, one, attempt, next_state="step fails" if last else "sent again")
@@ -258,7 +255,7 @@ def _note_timeout(hand: Hand, one: Pending, attempt: Attempt, *, next_state: str
 def _gave_up(one: Pending, error: BaseException) -> DurableOpsError:
     tool = one.prepared.tool
     detail = f"{tool.name} for {one.prepared.resource!r} gave up after {one.attempt} attempts: {_short(error)}"
-    gave_up = CallTimeout(detail) if isinstance(error, TIMEOUTS) else CallFailed(detail)
+    gave_up = CallTimeout(detail) if is_timeout(error) else CallFailed(detail)
     gave_up.__cause__ = error
     return gave_up
 

@@ -6,11 +6,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from durableops.checks import TAG
 from durableops.upkeep.rounds import Rounds
 
 
 class Command(BaseCommand):
     help = "Run upkeep: take back runs of lost workers, fire timers, ring for what is claimable. Several may run."
+    requires_system_checks = [TAG]
 
     def handle(self, *args: Any, **options: Any) -> None:
         Rounds().run()

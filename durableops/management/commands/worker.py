@@ -7,11 +7,13 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import connections
 
+from durableops.checks import TAG
 from durableops.engine.supervisor import Supervisor
 
 
 class Command(BaseCommand):
     help = "Run a worker: claims runs and moves them. Stop it with SIGTERM; it hands back what it cannot finish."
+    requires_system_checks = [TAG]
 
     def handle(self, *args: Any, **options: Any) -> None:
         connections.close_all()  # nothing may be open when the child is forked
