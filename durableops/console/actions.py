@@ -1,0 +1,169 @@
+"""Which buttons a run offers, from the transition table and the person's role; the verbs themselves are the engine's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from django.utils.safestring import SafeString
+
+from durableops.console.access import VERBS, WHO, Access
+from durableops.console.words import count_of, sentence
+from runs.models import Run, Wait
+from runs.states import OPEN, State, operator_events
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """One thing a person may do to a run."""
+
+    name: str
+    label: str
+    fits: Callable[[Run], bool]
+    """Whether the run's state allows it."""
+    wants: str
+    """Which runs it fits, in words."""
+    done: str
+    """What a person reads afterwards."""
+    danger: bool = False
+    needs_reason: bool = True
+
+
+def _operator_event(event: str) -> Callable[[Run], bool]:
+    return lambda run: event in operator_events(run.state)
+
+
+RUN_VERBS: dict[str, Verb] = {
+    verb.name: verb
+    for verb in (
+        Verb(name="pause", label="Pause", fits=lambda run: run.state in OPEN and not run.paused,
+             wants="an open run that is not paused", done="The run was"),
+        Verb(name="resume", label="Resume", fits=lambda run: run.state in OPEN and run.paused, wants="a paused run",
+             done="The run", needs_reason=False),
+        Verb(name="retry", label="Retry", fits=_operator_event("reopen"),
+             wants="a failed, timed out or exhausted run", done="The run was"),
+        Verb(name="recheck", label="Recheck", fits=_operator_event("recheck"), wants="a run in review", done="The run",
+             needs_reason=False),
+        Verb(name="extend", label="Extend deadline", fits=lambda run: run.state in OPEN and run.deadline_at is not None,
+             wants="an open run with a deadline", done="The run:"),
+        # A running run is not in the table's sources: its holder is asked, and stops at its next commit.
+        Verb(name="cancel", label="Cancel",
+             fits=lambda run: not run.cancel_requested
+             and (run.state == State.RUNNING or "cancel" in operator_events(run.state)),
+             wants="an open run that was not asked to stop yet", done="The run was", danger=True),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Button:
+    verb: str
+    label: str
+    why_not: str
+    """Empty when it may be pressed; else the reason in words."""
+    danger: bool = False
+
+
+def buttons(run: Run, access: Access) -> list[Button]:
+    """Every verb that fits the run's state; one the person's role lacks is shown with the reason."""
+    found = []
+    for verb in RUN_VERBS.values():
+        if verb.fits(run):
+            allowed = access.may_verb(verb.name, run.tenant_id)
+            why_not = "" if allowed else f"needs {WHO[VERBS[verb.name]]} of {run.tenant.slug}"
+            found.append(Button(verb=verb.name, label=verb.label, why_not=why_not, danger=verb.danger))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approval:
+    """An open question and who may answer it."""
+
+    wait: Wait
+    why_not: str
+
+
+def approvals(run: Run, waits: Sequence[Wait], access: Access) -> list[Approval]:
+    """The questions this run is waiting on."""
+    if run.state != State.WAITING:
+        return []
+    allowed = access.may_verb("approve", run.tenant_id)
+    why_not = "" if allowed else f"needs {WHO[VERBS['approve']]} of {run.tenant.slug}"
+    return [Approval(wait=wait, why_not=why_not) for wait in waits if wait.kind == "approval"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """One line of a verb's consequences."""
+
+    icon: str
+    text: SafeString
+
+
+def consequences(verb: str, run: Run, *, unsettled: Sequence[tuple[str, str, int]], children: int) -> list[Meaning]:
+    """What the verb would do, before it is done. `unsettled` counts calls without an outcome by tool and class."""
+    told = [Meaning(icon="info", text=text) for text in _EFFECTS[verb](run, children)]
+    if verb in ("retry", "resume", "recheck", "cancel"):
+        again = verb != "cancel"
+        for tool, safety, number in unsettled:
+            told.append(Meaning(icon="triangle-alert", text=_unsettled_text(tool, safety, number, again=again)))
+    return told
+
+
+def _unsettled_text(tool: str, safety: str, number: int, *, again: bool) -> SafeString:
+    calls = count_of(number, "call")
+    if not again:
+        return sentence("{} of <b>{}</b> ({}) have no recorded outcome and stay listed.", calls, tool, safety)
+    return sentence("{} of <b>{}</b> ({}) have no recorded outcome and are sent again with their old keys.",
+                       calls, tool, safety)  # fmt: skip
+
+
+def _pausing(run: Run, children: int) -> list[SafeString]:
+    return [
+        sentence("A running step is handed back at its next commit; a queued run is not taken.")
+        if run.state == State.RUNNING
+        else sentence("No worker takes it until somebody presses Resume."),
+        sentence("Its deadlines and timeouts <b>go on</b> while it is paused."),
+    ]
+
+
+def _resuming(run: Run, children: int) -> list[SafeString]:
+    return [sentence("It goes on at checkpoint {}; committed steps do not run again.", run.head_seq)]
+
+
+def _retrying(run: Run, children: int) -> list[SafeString]:
+    return [
+        sentence("It is reopened at checkpoint {}, step <b>{}</b>. Committed steps do not run again.",
+                    run.head_seq, run.step_id),
+        sentence("Recorded calls of that step answer from the record; they are not sent again."),
+    ]  # fmt: skip
+
+
+def _rechecking(run: Run, children: int) -> list[SafeString]:
+    return [sentence("Its plan is compared with today's code once more: it goes on, or is parked again.")]
+
+
+def _extending(run: Run, children: int) -> list[SafeString]:
+    return [sentence("Only the deadline moves; timeouts of its waits stay as they are.")]
+
+
+def _cancelling(run: Run, children: int) -> list[SafeString]:
+    lines = [
+        sentence("It ends <b>cancelled</b>, for good{}.",
+                    " at its next commit" if run.state == State.RUNNING else ""),
+        sentence("What it has done stays done: nothing is undone by itself."),
+    ]  # fmt: skip
+    if children:
+        lines.append(sentence("{} below it {} cancelled too.", count_of(children, "open run"),
+                                 "is" if children == 1 else "are"))  # fmt: skip
+    return lines
+
+
+_EFFECTS: dict[str, Callable[[Run, int], list[SafeString]]] = {
+    "pause": _pausing,
+    "resume": _resuming,
+    "retry": _retrying,
+    "recheck": _rechecking,
+    "extend": _extending,
+    "cancel": _cancelling,
+}

@@ -1,0 +1,26 @@
+"""The console's addresses. Each leads to a view that names the permission it asks for."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from durableops.console.views import front, overview, run, runs, verbs, workers
+
+app_name = "console"
+
+urlpatterns = [
+    path("", front.home, name="home"),
+    path("sign-in/", front.sign_in, name="sign_in"),
+    path("sign-out/", front.sign_out, name="sign_out"),
+    path("look/", front.look, name="look"),
+    path("overview/", overview.show, name="overview"),
+    path("runs/", runs.show, name="runs"),
+    path("runs/table/", runs.table, name="runs_table"),
+    path("runs/<uuid:run_id>/", run.show, name="run"),
+    path("runs/<uuid:run_id>/live/", run.live, name="run_live"),
+    path("runs/<uuid:run_id>/checkpoints/<int:seq>/", run.checkpoint, name="checkpoint"),
+    path("runs/<uuid:run_id>/effects/<int:effect_id>/", run.effect, name="effect"),
+    path("runs/<uuid:run_id>/approvals/<int:wait_id>/<slug:verb>/", verbs.decide, name="decide"),
+    path("runs/<uuid:run_id>/do/<slug:verb>/", verbs.run_verb, name="run_verb"),
+    path("workers/", workers.show, name="workers"),
+]

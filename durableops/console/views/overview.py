@@ -1,0 +1,49 @@
+"""The first page: what needs a person, then how things are going."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import render
+
+from durableops import clock
+from durableops.console import figures, listing
+from durableops.console.access import Permission
+from durableops.console.filters import VIEWS, RunFilter
+from durableops.console.http import ConsoleRequest, context_for, page
+from runs.models import PauseSwitch, Worker
+
+_TILES = ("people", "doubt", "review", "failed", "timed-out", "paused", "resumed", "running", "queued", "systems")
+_NEEDS = ("people", "doubt", "review", "failed")
+
+
+@page("GET", permission=Permission.SIGNED_IN)
+def show(request: ConsoleRequest) -> HttpResponse:
+    """The page, or with `HX-Request` its live region."""
+    template = "console/overview/_region.html" if request.htmx else "console/overview/page.html"
+    return render(request, template, overview_context(request))
+
+
+def overview_context(request: ConsoleRequest) -> dict[str, Any]:
+    """Every number with its scope and the list behind it."""
+    access, now = request.access, clock.now()
+    counts = listing.view_counts(RunFilter(), access.tenants, _TILES)
+    tiles = {name: (VIEWS[name], RunFilter().to_view(VIEWS[name]).query, counts[name]) for name in _TILES}
+    hours = figures.by_hour(access.tenant_ids)
+    return {
+        **context_for(request, "overview"),
+        "needs": [tiles[name] for name in _NEEDS],
+        "others": [tiles[name] for name in _TILES if name not in _NEEDS],
+        "calm": all(counts[name] == "0" for name in _NEEDS),
+        "hours": hours,
+        "started": sum(hour.started for hour in hours),
+        "failed": sum(hour.failed for hour in hours),
+        "recovery": figures.recovery(access.tenant_ids),
+        "waiting": figures.waiting(access.tenant_ids),
+        "due": figures.approvals_due(access.tenant_ids, now=now),
+        "workers": Worker.objects.filter(ended_at=None).count(),
+        "switches": [s for s in PauseSwitch.objects.select_related("tenant")[:20]
+                     if s.tenant_id is None or access.everything or s.tenant_id in access.memberships],
+        "now": now,
+    }  # fmt: skip

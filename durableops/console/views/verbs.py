@@ -1,0 +1,141 @@
+"""What people do to runs: a form with the consequences on GET, the engine's verb on POST, a fresh region as the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from durableops.console import actions, payloads
+from durableops.console.access import Permission
+from durableops.console.http import ConsoleRequest, context_for, page, said
+from durableops.console.views.run import live_context
+from durableops.engine import commands
+from durableops.engine.commands import Done
+from durableops.errors import DurableOpsError, InputRefused, TransitionRefused
+from runs.models import IdempotencyRecord, Run, Wait
+from runs.states import OPEN
+
+_COMMANDS: dict[str, Callable[..., Done]] = {
+    "pause": commands.pause,
+    "resume": commands.resume,
+    "cancel": commands.cancel,
+    "retry": commands.retry,
+    "recheck": commands.recheck,
+    "extend": commands.extend_deadline,
+}
+
+
+@page("GET", "POST", permission=Permission.VIEW)
+def run_verb(request: ConsoleRequest, run_id: UUID, verb: str) -> HttpResponse:
+    """Pause, resume, retry, recheck, extend or cancel one run."""
+    run = request.access.run(run_id)
+    known = actions.RUN_VERBS.get(verb)
+    if known is None:
+        raise Http404("There is no such verb.")
+    request.access.require_verb(verb, run.tenant)
+    if request.method == "GET":
+        return _ask(request, run, known)
+    reason = request.POST.get("reason", "").strip()
+    if known.needs_reason and not reason:
+        return _ask(request, run, known, wrong="Say why: the reason stands in the audit.")
+    given: dict[str, Any] = {}
+    if verb in ("extend", "retry"):
+        given["deadline_at"] = deadline = _deadline(request)
+        if verb == "extend" and deadline is None:
+            return _ask(request, run, known, wrong="Give the new deadline as a date and time.")
+    return _do(request, run, lambda: _COMMANDS[verb](
+        run.pk, tenant=run.tenant, actor=request.access.actor, reason=reason, **given), known.done)  # fmt: skip
+
+
+@page("GET", "POST", permission=Permission.VIEW)
+def decide(request: ConsoleRequest, run_id: UUID, wait_id: int, verb: str) -> HttpResponse:
+    """Approve or refuse what a run asks, bound to the facts that were shown."""
+    run = request.access.run(run_id)
+    wait = Wait.objects.filter(pk=wait_id, run=run, kind="approval").first()
+    if wait is None or verb not in ("approve", "refuse"):
+        raise Http404("There is no such approval.")
+    request.access.require_verb(verb, run.tenant)
+    if request.method == "GET":
+        return _ask_decision(request, run, wait, verb)
+    reason = request.POST.get("reason", "").strip()
+    if verb == "refuse" and not reason:
+        return _ask_decision(request, run, wait, verb, wrong="Say why: the step and the audit keep the reason.")
+    return _do(request, run, lambda: commands.decide(
+        wait.pk, tenant=run.tenant, actor=request.access.actor, reason=reason, approved=verb == "approve",
+        facts_hash=request.POST.get("facts_hash", "")), f"“{wait.name}”:")  # fmt: skip
+
+
+def _do(request: ConsoleRequest, run: Run, command: Callable[[], Done], done: str) -> HttpResponse:
+    """Call the verb; answer with the run as it is afterwards, also when it refused."""
+    status, kind = 200, "info"
+    try:
+        text = f"{done} {command().message}"
+    except (TransitionRefused, InputRefused) as refused:
+        text, status, kind = str(refused), 409 if isinstance(refused, TransitionRefused) else 422, "error"
+    except DurableOpsError as error:
+        if error.http_status == 404:
+            raise Http404(str(error)) from error
+        raise
+    if not request.htmx and status == 200:
+        said(request, text)
+        return redirect("console:run", run_id=run.pk)
+    fresh = request.access.run(run.pk)
+    context = {**live_context(request, fresh), "said": text, "said_kind": kind}
+    if not request.htmx:
+        return render(request, "console/run/page.html", context, status=status)
+    response = render(request, "console/run/_live.html", context, status=status)
+    response["HX-Trigger"] = "verb-done"
+    return response
+
+
+def _ask(request: ConsoleRequest, run: Run, verb: actions.Verb, *, wrong: str = "") -> HttpResponse:
+    unsettled = [
+        (row["tool"], row["safety"], row["n"])
+        for row in IdempotencyRecord.objects.filter(run=run, state__in=["intended", "in_doubt"])
+        .values("tool", "safety").annotate(n=Count("id")).order_by("tool")[:10]
+    ]  # fmt: skip
+    children = Run.objects.filter(parent=run, state__in=sorted(OPEN))[:1000].count() if verb.name == "cancel" else 0
+    fits = verb.fits(run)
+    context = {
+        **context_for(request, "runs"), "run": run, "verb": replace(verb), "wrong": wrong, "fits": fits,
+        "means": actions.consequences(verb.name, run, unsettled=unsettled, children=children),
+        "asks_deadline": verb.name == "extend"
+        or (verb.name == "retry" and run.deadline_at is not None and run.deadline_at <= timezone.now()),
+        "reason": request.POST.get("reason", ""),
+    }  # fmt: skip
+    return _form(request, "verb", context, status=422 if wrong else 200)
+
+
+def _ask_decision(request: ConsoleRequest, run: Run, wait: Wait, verb: str, *, wrong: str = "") -> HttpResponse:
+    context = {
+        **context_for(request, "runs"), "run": run, "wait": wait, "verb": verb, "wrong": wrong,
+        "facts": payloads.facts_of(wait.facts), "reason": request.POST.get("reason", ""),
+    }  # fmt: skip
+    return _form(request, "decide", context, status=422 if wrong else 200)
+
+
+def _form(request: ConsoleRequest, name: str, context: dict[str, Any], *, status: int) -> HttpResponse:
+    """A dialog's content for htmx, a page of its own without."""
+    if not request.htmx:
+        return render(request, f"console/verbs/{name}.html", context, status=status)
+    response = render(request, f"console/verbs/_{name}.html", context, status=status)
+    response["HX-Retarget"], response["HX-Reswap"] = "#dialog", "innerHTML"
+    return response
+
+
+def _deadline(request: ConsoleRequest) -> datetime | None:
+    """The new deadline in the person's zone."""
+    try:
+        found = parse_datetime(request.POST.get("deadline_at", ""))
+    except ValueError:
+        return None
+    return timezone.make_aware(found) if found is not None and timezone.is_naive(found) else found
