@@ -10,6 +10,7 @@ from durableops.upkeep.drills import deliveries, facts
 from durableops.upkeep.drills.checks import Checks
 from durableops.upkeep.drills.facts import Interruption
 from durableops.upkeep.drills.guards import check_guards
+from durableops.upkeep.drills.promises import check_invariants
 from examples.demo.account import Account, compare
 from examples.demo.desk_client import DeskClient
 from examples.demo.narrate import problems
@@ -48,6 +49,7 @@ def judge(played: Played, checks: Checks, desk: DeskClient | None) -> dict[str, 
     back = facts.cursor_regressions(run.pk)
     checks.equal("positions_never_go_back", back, 0, "regressions of checkpoint numbers and cursors")
     check_guards(checks, run.pk)
+    check_invariants(checks)
     recoveries = [facts.recovery_seconds(run.pk, kill) for kill in played.kills]
     return {
         "run": str(run.pk),
