@@ -155,20 +155,19 @@ def _answer(
 
 
 def _conflict(hand: Hand, prepared: Prepared, known: KnownEffect) -> EffectConflict:
-    hand.event(
-        "effect_conflict",
-        reason=f"{prepared.tool.name} for {prepared.resource!r}: the slot holds another request; nothing was sent.",
-        data={
-            "effect": known.id,
-            "tool": prepared.tool.name,
-            "recorded": known.request_hash,
-            "asked": prepared.request_hash,
-        },
-    )
+    _tell_conflict(hand, prepared, known.id, recorded=known.request_hash)
     return EffectConflict(
         f"{prepared.tool.name} for {prepared.resource!r} was asked with another request before (effect {known.id}). "
         "Nothing was sent. Give a changed request a key of its own, or keep it the same.",
         effect=known.id,
+    )
+
+
+def _tell_conflict(hand: Hand, prepared: Prepared, effect_id: int, **more: str) -> None:
+    hand.event(
+        "effect_conflict",
+        reason=f"{prepared.tool.name} for {prepared.resource!r}: the slot holds another request; nothing was sent.",
+        data={"effect": effect_id, "tool": prepared.tool.name, "asked": prepared.request_hash, **more},
     )
 
 
@@ -235,6 +234,8 @@ def _call_locally(hand: Hand, fresh: dict[int, Prepared], results: list[Any]) ->
             if reused:
                 hand.reuse(effect_id)
         elif isinstance(attempt.error, DurableOpsError | ControlSignal):
+            if isinstance(attempt.error, EffectConflict):
+                _tell_conflict(hand, prepared, attempt.error.context["effect"])
             raise attempt.error
         else:
             results[n] = attempt.error

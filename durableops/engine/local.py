@@ -13,10 +13,11 @@ from durableops.checkpoints import codec
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared
 from durableops.engine.calling import LiveCall
+from durableops.engine.checks import check_may_go_on
 from durableops.engine.hand import Hand
-from durableops.errors import EffectConflict, FenceLost
+from durableops.errors import EffectConflict, Fatal, FenceLost
 
-_LOCK = "SELECT 1 FROM runs_run WHERE id = %s AND fence = %s AND state = 'running' FOR NO KEY UPDATE"
+_LOCK = "SELECT cancel_requested, paused FROM runs_run WHERE id = %s AND fence = %s AND state = 'running' FOR NO KEY UPDATE"
 _FIND = "SELECT id, request_hash, result FROM runs_effect WHERE slot = %s"
 _INSERT = """
 INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource,
@@ -35,20 +36,30 @@ def perform(hand: Hand, prepared: Prepared, call: LiveCall, identity: dict[str, 
 
     Runs on Django's own connection, which is the one the author's code uses. Raises FenceLost when the run is no longer
     ours, EffectConflict when the slot holds another request, PayloadRefused (with the change undone) when the result
-    cannot be kept.
+    cannot be kept, Fatal inside a transaction of the step's own.
     """
+    if connection.in_atomic_block:
+        # Its rollback would take back what we have recorded, and its lock on the run would block our own commits.
+        raise Fatal(
+            f"{prepared.tool.name} is `local` and was called inside a transaction; it commits on its own. "
+            "Call it outside, or make the whole change in the tool."
+        )
     slot = bytes.fromhex(prepared.slot)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_LOCK, [hand.run_id, hand.fence])
-        if cursor.fetchone() is None:
+        run = cursor.fetchone()
+        if run is None:
             raise FenceLost(f"run {hand.run_id} was taken by a newer claim; the local change was not made.")
+        hand.cancel_requested, hand.pause_requested = run[0], run[1] or hand.pause_requested
+        check_may_go_on(hand)
         cursor.execute(_FIND, [slot])
         found = cursor.fetchone()
         if found is not None:
             if found[1] != prepared.request_hash:
                 raise EffectConflict(
                     f"{prepared.tool.name} for {prepared.resource!r} was asked with another request before "
-                    f"(effect {found[0]}). Nothing was changed."
+                    f"(effect {found[0]}). Nothing was changed.",
+                    effect=found[0],
                 )
             return found[0], codec.loads(found[2]), True
         call.begin()
