@@ -35,11 +35,6 @@ class Checks:
         told = f"{seen!r}" if seen == wanted else f"{seen!r}, wanted {wanted!r}"
         return self.add(name, seen == wanted, f"{detail}: {told}" if detail else told)
 
-    @property
-    def passed(self) -> bool:
-        """Whether there are checks and all of them held."""
-        return bool(self.made) and all(check.passed for check in self.made)
-
     def as_json(self) -> list[dict[str, Any]]:
         """What the report shows."""
         return [asdict(check) for check in self.made]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
@@ -61,14 +59,6 @@ class Stage:
             lambda: pids <= set(Worker.objects.filter(ended_at=None).values_list("pid", flat=True)),
             wanted=f"a lease of each of {len(pids)} workers",
             within=STARTS_WITHIN_SECONDS,
-        )
-
-    def await_end_of(self, worker_id: UUID, *, meanwhile: Callable[[], None] | None = None) -> None:
-        """Wait until somebody has declared this worker dead."""
-        until(
-            lambda: Worker.objects.filter(pk=worker_id, ended_at__isnull=False).exists(),
-            wanted=f"the notice that worker {worker_id} is gone",
-            meanwhile=meanwhile,
         )
 
 
