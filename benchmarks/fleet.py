@@ -45,6 +45,13 @@ class Fleet:
                 group.remove(process)
         return at
 
+    def kill_child_of(self, parent: int, child: int) -> float:
+        """SIGKILL the process in which a worker runs its steps, if it still is that worker's."""
+        at = time.time()
+        if child in _children(parent):
+            os.kill(child, signal.SIGKILL)
+        return at
+
     def kill_all(self) -> float:
         """SIGKILL everything at once."""
         at = time.time()

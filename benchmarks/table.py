@@ -14,7 +14,8 @@ def of_result(found: dict[str, Any]) -> str:
     ]
     lines = [f"{found['bench']}: {found['seconds']:.1f} s", *columns(rows)]
     lines += [
-        f"{'met   ' if target['met'] else 'MISSED'}  {target['name']}: want {target['want']}, got {_shown(target['got'])}"
+        f"{'met   ' if target['met'] else 'MISSED'}  {target['name']}:"
+        f" want {target['want']}, got {_shown(target['got'])}"
         for target in found["targets"]
     ]
     return "\n".join(lines)

@@ -52,7 +52,7 @@ class WalMeter:
         return not os.environ.get("BENCH_PGDATA")
 
     def _ask(self, query: str) -> Any:
-        row = self._connection.execute(query).fetchone()  # type: ignore[call-overload]  # our own constants
+        row = self._connection.execute(query).fetchone()
         return row[0] if row else None
 
     def _position(self) -> str:

@@ -1,4 +1,4 @@
-"""`engine`: ten no-op steps a run through one real worker. Steps/s, start latency, commits, bytes, memory, idle load."""
+"""`engine`: ten no-op steps a run through one worker: steps/s, start latency, commits, bytes, memory, idle load."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 
 class Command(BaseCommand):
-    help = "Run one benchmark on a scratch database of the same server. Missed targets are printed; they change no exit status."
+    help = "Run one benchmark on a scratch database. Missed targets are printed and change no exit status."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", help="engine, recovery, …")
