@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from durableops.api import problems
@@ -29,6 +29,8 @@ def door(view: View) -> View:
             response = view(request, *args, **kwargs)
         except DurableOpsError as error:
             response = problems.from_error(error)
+        except Http404:
+            response = problems.not_found(request)
         except Exception as error:  # noqa: BLE001  # the last door: no error leaves as anything but a problem
             response = problems.unforeseen(error)
         request.method = asked

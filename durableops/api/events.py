@@ -31,7 +31,7 @@ def send(request: HttpRequest, response: HttpResponse, body: EventRequest) -> St
     client = client_of(request)
     try:
         received = send_event(
-            body.name, tenant=client.tenant, actor=client.actor, correlation=body.correlation, payload=body.payload,
+            body.name, tenant=client.tenant, actor=client.actor, correlation=body.correlation or "", payload=body.payload,
             event_key=idempotency_key(request),
         )  # fmt: skip
     except InputRefused as refused:

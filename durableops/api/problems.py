@@ -93,8 +93,12 @@ def install(api: NinjaAPI) -> None:
         Exception: unforeseen,
     }
     for kind, answer in answers.items():
-        api.add_exception_handler(kind, lambda request, error, answer=answer: answer(error))
+        api.add_exception_handler(kind, _without_request(answer))
     api.add_exception_handler(Http404, lambda request, error: not_found(request))
+
+
+def _without_request(answer: Callable[[Any], HttpResponse]) -> Callable[[HttpRequest, Any], HttpResponse]:
+    return lambda request, error: answer(error)
 
 
 _NO_TOKEN = "this address wants a token: send it as 'Authorization: Bearer dop_…'."  # noqa: S105
@@ -124,7 +128,8 @@ def _invalid(error: ValidationError) -> HttpResponse:
             path = pointer(path, step)
     more = f" There are {len(error.errors) - 1} more problems." if len(error.errors) > 1 else ""
     where = f"{place} at {path}" if path else f"the {place}"
-    reason = "is missing" if first["type"] == "missing" else f"is not accepted: {first['msg']}"
+    told = first["msg"].removeprefix("Value error, ").rstrip(".")
+    reason = "is missing" if first["type"] == "missing" else f"is not accepted: {told}"
     return problem(400, "input.refused", f"{where} {reason}.{more}", path=path, place=place)
 
 

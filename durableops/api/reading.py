@@ -15,7 +15,7 @@ from durableops.api import shaping, why
 from durableops.api.auth import Client, no_such_run
 from durableops.api.paging import Position, fingerprint, from_cursor, to_cursor
 from durableops.api.schemas import Run as RunOut
-from durableops.api.schemas import RunPage
+from durableops.api.schemas import RunPage, RunSummary
 from runs.models import Checkpoint, PauseSwitch, Run, Wait, Worker
 from runs.querysets import RunQuerySet
 from runs.states import State
@@ -39,7 +39,6 @@ def run_of(client: Client, run_id: UUID) -> RunOut:
     result = documents.get(run.head_seq, ("", None))[1] if run.state == State.SUCCEEDED else None
     return RunOut(
         **shaping.summary(run),
-        start_key=run.start_key,
         priority=run.priority,
         parent=run.parent_id,
         attempt=run.step_attempts + 1,
@@ -48,6 +47,14 @@ def run_of(client: Client, run_id: UUID) -> RunOut:
         input=shaping.payload(documents[0][0], checkpoint=0, sight=sight),
         result=None if result is None else shaping.payload(result, checkpoint=run.head_seq, sight=sight),
     )
+
+
+def summary_of(client: Client, run_id: UUID) -> RunSummary:
+    """One run as a list shows it. Raises RunNotFound."""
+    run = client.runs().select_related("plan").filter(pk=run_id).first()
+    if run is None:
+        raise no_such_run(run_id)
+    return shaping.summary_of(run)
 
 
 def _documents(run: Run) -> Any:

@@ -15,7 +15,7 @@ from durableops.api import reading
 from durableops.api.auth import client_of
 from durableops.api.bodies import idempotency_key, refuse_far
 from durableops.api.described import REFUSALS, asks
-from durableops.api.schemas import Run, RunPage, StartRequest
+from durableops.api.schemas import Run, RunPage, RunSummary, StartRequest
 from durableops.checkpoints.codec import check_key
 from durableops.engine.start import start as start_run
 from durableops.errors import InputRefused
@@ -29,11 +29,11 @@ router = Router(tags=["runs"])
 
 @router.post(
     "",
-    response={201: Run, 200: Run, **REFUSALS},
+    response={201: RunSummary, 200: RunSummary, **REFUSALS},
     operation_id="start_run",
     **asks(VERBS["start"], key=True),
 )
-def start(request: HttpRequest, response: HttpResponse, body: StartRequest) -> Status[Run]:
+def start(request: HttpRequest, response: HttpResponse, body: StartRequest) -> Status[RunSummary]:
     """Start a run.
 
     With an `Idempotency-Key` the same request may be sent any number of times: the first answers 201, every later one
@@ -62,7 +62,7 @@ def start(request: HttpRequest, response: HttpResponse, body: StartRequest) -> S
     if not started.created:
         response["Idempotent-Replayed"] = "true"
     response["Location"] = f"/api/v1/runs/{started.run_id}"
-    return Status(201 if started.created else 200, reading.run_of(client, started.run_id))
+    return Status(201 if started.created else 200, reading.summary_of(client, started.run_id))
 
 
 class RunQuery(BaseModel):

@@ -6,11 +6,23 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
+from durableops.checkpoints.codec import MAX_KEY_BYTES, check_key
 from durableops.engine.commands import MAX_REASON_CHARACTERS
+from durableops.engine.start import MAX_LABELS
+from durableops.errors import InputRefused
 from runs.states import State
 
+
+def _key(text: str) -> str:
+    try:
+        return check_key(text, what="it")
+    except InputRefused as refused:
+        raise ValueError(refused.detail) from None
+
+
+Key = Annotated[str, Field(description=f"1 to {MAX_KEY_BYTES} bytes without control characters."), AfterValidator(_key)]
 Instant = Annotated[AwareDatetime, Field(strict=False)]
 Reason = Annotated[str, Field(max_length=MAX_REASON_CHARACTERS, description="Kept in the audit.")]
 
@@ -23,14 +35,14 @@ class StartRequest(_Request):
     workflow: str = Field(min_length=1, max_length=100)
     version: int | None = Field(None, ge=1, le=2**31 - 1, description="By default the newest that is loaded.")
     input: dict[str, Any] = Field(default_factory=dict, description="The fields of the workflow's state.")
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[Key, Key] = Field(default_factory=dict, max_length=MAX_LABELS)
     priority: int = Field(0, ge=-100, le=100)
     start_at: Instant | None = Field(None, description="Not earlier than this; at most ten years from now.")
 
 
 class EventRequest(_Request):
-    name: str = Field(min_length=1)
-    correlation: str = Field("", description="Which one, when several runs wait for this name.")
+    name: Key
+    correlation: Key | None = Field(None, description="Which one, when several runs wait for this name.")
     payload: Any = None
 
 
@@ -111,6 +123,7 @@ class RunSummary(BaseModel):
     id: UUID
     workflow: str
     version: int
+    start_key: str | None
     state: State
     state_since: datetime
     step: str
@@ -129,7 +142,6 @@ class RunSummary(BaseModel):
 
 
 class Run(RunSummary):
-    start_key: str | None
     priority: int
     parent: UUID | None
     attempt: int

@@ -21,6 +21,7 @@ def summary(run: Run) -> dict[str, Any]:
         "id": run.pk,
         "workflow": run.workflow,
         "version": run.version,
+        "start_key": run.start_key,
         "state": run.state,
         "state_since": run.state_since,
         "step": run.step_id,

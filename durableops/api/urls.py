@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver, path, re_path
+from django.urls import URLPattern, URLResolver, include, path, re_path
 
 from durableops.api import docs
 from durableops.api.app import api
@@ -11,20 +11,18 @@ from durableops.api.problems import not_found
 
 
 def _addresses() -> list[URLPattern | URLResolver]:
-    found, _app, _namespace = api.urls
-    for pattern in found:
-        if isinstance(pattern, URLPattern):
+    found: list[URLPattern | URLResolver] = []
+    for pattern in api.urls[0]:
+        # The framework's root has nothing to show.
+        if isinstance(pattern, URLPattern) and pattern.name != "api-root":
             pattern.callback = door(pattern.callback)
+            found.append(pattern)
     return [
         path("v1/openapi.json", door(docs.openapi), name="openapi"),
         path("v1/docs", door(docs.page), name="docs"),
-        path("v1/", include_api(found)),
+        path("v1/", include((found, "api"))),
         re_path(r"", door(lambda request: not_found(request)), name="nothing"),
     ]
-
-
-def include_api(found: list[URLPattern | URLResolver]) -> tuple[list[URLPattern | URLResolver], str, str]:
-    return found, "ninja", "api"
 
 
 app_name = "api_v1"
