@@ -1,4 +1,4 @@
-"""Which buttons a run offers, from the transition table and the person's role; the verbs themselves are the engine's."""
+"""Which buttons a run offers, from the transition table and the person's role. The verbs are the engine's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from django.utils.safestring import SafeString
 
-from durableops.console.access import VERBS, WHO, Access
+from durableops.access import VERBS
+from durableops.console.access import WHO, Access
 from durableops.console.words import count_of, sentence
 from runs.models import Run, Wait
 from runs.states import OPEN, State, operator_events

@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from durableops.console.payloads import MAX_SHOWN_CHARACTERS, mask, mask_text
+from durableops.console.payloads import MAX_SHOWN_CHARACTERS
+from durableops.masking import mask, mask_text
 from runs.models import Checkpoint, Run
 
 

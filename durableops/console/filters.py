@@ -1,4 +1,4 @@
-"""Between query string, SQL and template: what the person asked for, the links that keep it, the conditions it means."""
+"""Between query string, SQL and template: what was asked for, the links that keep it, the conditions it means."""
 
 from __future__ import annotations
 

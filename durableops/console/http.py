@@ -16,7 +16,8 @@ from django.utils import timezone
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
-from durableops.console.access import Access, NotAllowed, Permission, access_of
+from durableops.access import Permission
+from durableops.console.access import Access, NotAllowed, access_of
 
 
 class ConsoleRequest(HttpRequest):
@@ -55,7 +56,7 @@ def page[**P](*methods: str, permission: Permission) -> Callable[[View[P]], View
 
         wrapped.permission = permission  # type: ignore[attr-defined]
         wrapped.methods = methods  # type: ignore[attr-defined]
-        return wrapped
+        return wrapped  # type: ignore[return-value]  # mypy takes the first name of the request to be part of it
 
     return decorate
 

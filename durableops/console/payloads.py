@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from durableops.masking import mask as mask
-from durableops.masking import mask_text as mask_text
+from durableops.masking import mask, mask_text
 
 MAX_SHOWN_CHARACTERS = 20_000
 

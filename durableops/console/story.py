@@ -8,8 +8,8 @@ from datetime import datetime
 
 from django.utils.safestring import SafeString
 
-from durableops.console.payloads import mask_text
 from durableops.console.words import count_of, length, moment, seconds_between, sentence
+from durableops.masking import mask_text
 from runs.models import PauseSwitch, Run, Wait, Worker
 from runs.states import State
 
@@ -185,10 +185,11 @@ def _in_doubt(facts: Facts) -> tuple[SafeString, list[Hint]]:
 
 
 def _in_review(facts: Facts) -> tuple[SafeString, list[Hint]]:
-    return sentence(
-        "Parked since {}: <b>{}</b>. Once the code is put right, <b>Recheck</b> wakes it.",
-        _at(facts.run.state_since, facts), mask_text(facts.parked_because) or "today's code cannot read its checkpoint",
-    ), [Hint(icon="info", text=sentence("The checkpoint stays as it is; nothing was read with new assumptions."))]  # fmt: skip
+    because = mask_text(facts.parked_because) or "today's code cannot read its checkpoint"
+    why = sentence("Parked since {}: <b>{}</b>. Once the code is put right, <b>Recheck</b> wakes it.",
+                   _at(facts.run.state_since, facts), because)  # fmt: skip
+    kept = sentence("The checkpoint stays as it is; nothing was read with new assumptions.")
+    return why, [Hint(icon="info", text=kept)]
 
 
 def _ended(facts: Facts) -> tuple[SafeString, list[Hint]]:
@@ -210,8 +211,8 @@ def _ended(facts: Facts) -> tuple[SafeString, list[Hint]]:
         why = sentence("Step <b>{}</b> failed for good at {}: {}", run.step_id, at, error)
     following = []
     if run.state in (State.FAILED, State.TIMED_OUT, State.EXHAUSTED):
-        following.append(Hint(icon="rotate-ccw", text=sentence(
-            "<b>Retried:</b> it is reopened at checkpoint {}; committed steps do not run again.", run.head_seq)))  # fmt: skip
+        again = sentence("<b>Retried:</b> reopened at checkpoint {}; committed steps do not run again.", run.head_seq)
+        following.append(Hint(icon="rotate-ccw", text=again))
     return why, [*following, Hint(icon="circle-slash", text=sentence("Nothing wakes it by itself: it has ended."))]
 
 
@@ -242,8 +243,9 @@ def _gates(facts: Facts) -> list[Hint]:
         gates.append(Hint(icon="pause", text=sentence("Paused by <b>{}</b>; Resume lets it go on.", run.paused_by)))
     for switch in facts.switches:
         scope = {"all": "Everything is", "tenant": "This tenant is"}.get(switch.scope, "This workflow is")
-        gates.append(Hint(icon="pause", text=sentence(
-            "{} paused by <b>{}</b> since {}: {}", scope, switch.actor, _at(switch.at, facts), mask_text(switch.reason))))  # fmt: skip
+        told = sentence("{} paused by <b>{}</b> since {}: {}", scope, switch.actor, _at(switch.at, facts),
+                        mask_text(switch.reason))  # fmt: skip
+        gates.append(Hint(icon="pause", text=told))
     if run.state == State.QUEUED and (gate := _no_worker(facts)):
         gates.append(gate)
     return gates

@@ -12,9 +12,9 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from durableops.console import payloads, run_page, words
+from durableops.console import payloads, run_timeline, words
 from durableops.console.filters import Condition, RunFilter
-from durableops.console.payloads import mask_text
+from durableops.masking import mask_text
 from runs.models import Receipt
 
 register = template.Library()
@@ -169,13 +169,18 @@ def plus(number: float, other: float) -> float:
 
 
 @register.filter
+def half(number: float) -> float:
+    return float(number) / 2
+
+
+@register.filter
 def minus(number: float, other: float) -> float:
     return float(number) - float(other)
 
 
 @register.filter
 def cause_words(cause: str) -> str:
-    return run_page.cause_words(cause)
+    return run_timeline.cause_words(cause)
 
 
 @register.filter
@@ -192,4 +197,4 @@ def level_state(level: str) -> str:
 
 @register.filter
 def receipt_sentence(receipt: Receipt) -> str:
-    return run_page.receipt_sentence(receipt)
+    return run_timeline.receipt_sentence(receipt)

@@ -10,7 +10,8 @@ from itertools import pairwise
 from durableops.console.words import length, moment, seconds_between
 from runs.states import TERMINAL
 
-LEFT, RIGHT, ROW, TOP, FOLDED = 150.0, 1020.0, 34.0, 28.0, 64.0
+LEFT, RIGHT, ROW, TOP, FOLDED = 132.0, 884.0, 34.0, 28.0, 84.0
+WIDTH = 900.0
 NARROWEST = 2.5
 FOLD_SHARE = 0.12
 """Idle is folded when it takes more than this share of the whole."""
@@ -107,7 +108,7 @@ class Drawing:
 def spans_of(moves: Sequence[Move], commits: Sequence[Commit], *, now: datetime) -> list[Span]:
     """The stretches between moves, running ones cut where a step was committed."""
     found: list[Span] = []
-    ends = [*moves[1:], None]
+    ends = [*moves[1:], *([None] if moves else [])]
     for move, following in zip(moves, ends, strict=True):
         if move.to_state in TERMINAL or not move.to_state:
             continue

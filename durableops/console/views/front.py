@@ -8,8 +8,8 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from durableops.access import Permission
 from durableops.console import throttle
-from durableops.console.access import Permission
 from durableops.console.http import ConsoleRequest, page
 
 YEAR_SECONDS = 365 * 24 * 3600

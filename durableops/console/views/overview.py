@@ -8,8 +8,8 @@ from django.http import HttpResponse
 from django.shortcuts import render
 
 from durableops import clock
+from durableops.access import Permission
 from durableops.console import figures, listing
-from durableops.console.access import Permission
 from durableops.console.filters import VIEWS, RunFilter
 from durableops.console.http import ConsoleRequest, context_for, page
 from runs.models import PauseSwitch, Worker

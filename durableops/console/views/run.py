@@ -8,8 +8,8 @@ from uuid import UUID
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
 
+from durableops.access import Permission
 from durableops.console import diffs, payloads, run_page
-from durableops.console.access import Permission
 from durableops.console.http import ConsoleRequest, context_for, page
 from runs.models import Checkpoint, IdempotencyRecord, Run
 

@@ -9,8 +9,8 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
+from durableops.access import Permission
 from durableops.console import listing
-from durableops.console.access import Permission
 from durableops.console.filters import RunFilter
 from durableops.console.http import ConsoleRequest, context_for, page
 

@@ -1,4 +1,4 @@
-"""What people do to runs: a form with the consequences on GET, the engine's verb on POST, a fresh region as the answer."""
+"""What people do to runs: consequences on GET, the engine's verb on POST, the run as it is then as the answer."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from durableops.access import Permission
 from durableops.console import actions, payloads
-from durableops.console.access import Permission
 from durableops.console.http import ConsoleRequest, context_for, page, said
 from durableops.console.views.run import live_context
 from durableops.engine import commands

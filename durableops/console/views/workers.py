@@ -9,7 +9,8 @@ from django.http import HttpResponse
 from django.shortcuts import render
 
 from durableops import clock
-from durableops.console.access import Access, Permission
+from durableops.access import Permission
+from durableops.console.access import Access
 from durableops.console.http import ConsoleRequest, context_for, page
 from runs.models import Run, Worker
 from runs.states import State

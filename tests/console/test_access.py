@@ -1,0 +1,115 @@
+"""Every route × role × tenant × method. A route that is not in the table below fails the suite."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from durableops.access import Permission
+from durableops.console import urls
+from tests.factories import CAST, make_checkpoint, make_effect, make_run, make_wait
+
+SOMEBODY = {"viewer", "operator", "reviewer", "admin", "stranger"}
+MEMBERS = SOMEBODY - {"stranger"}
+OPERATORS, REVIEWERS = {"operator", "admin"}, {"reviewer", "admin"}
+
+# Route: (arguments, query or body, who gets a page on GET, who may POST). None: the method is not allowed.
+ROUTES = {
+    "home": ([], SOMEBODY, None),
+    "sign_in": ([], SOMEBODY | {"nobody"}, SOMEBODY | {"nobody"}),
+    "sign_out": ([], None, SOMEBODY),
+    "look": ([], None, SOMEBODY),
+    "overview": ([], SOMEBODY, None),
+    "runs": ([], SOMEBODY, None),
+    "runs_table": ([], SOMEBODY, None),
+    "workers": ([], SOMEBODY, None),
+    "run": (["run"], MEMBERS, None),
+    "run_live": (["run"], MEMBERS, None),
+    "checkpoint": (["run", 0], MEMBERS, None),
+    "effect": (["run", "effect"], MEMBERS, None),
+    "decide": (["run", "wait", "approve"], REVIEWERS, REVIEWERS),
+    "run_verb": (["run", "pause"], OPERATORS, OPERATORS),
+}
+CODES = {"home": 302, "sign_out": 302, "look": 302}
+
+
+@pytest.fixture
+def scene():
+    run = make_run(state="waiting", head_seq=1)
+    make_checkpoint(run, seq=2)
+    return {
+        "run": run.pk,
+        "wait": make_wait(run, kind="approval", name="delivery", facts_hash="f" * 64).pk,
+        "effect": make_effect(run).pk,
+    }
+
+
+def test_every_route_is_in_the_matrix_and_names_its_permission():
+    routes = {pattern.name: pattern.callback for pattern in urls.urlpatterns}
+    assert set(routes) == set(ROUTES)
+    assert all(isinstance(view.permission, Permission) for view in routes.values())
+
+
+@pytest.mark.parametrize("name", [*CAST, "nobody"])
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, name, method):
+    arguments, readers, writers = ROUTES[route]
+    allowed = readers if method == "get" else writers
+    browser = Client() if name == "nobody" else signed_in(name)
+    address = reverse(f"console:{route}", args=[scene.get(argument, argument) for argument in arguments])
+    answer = getattr(browser, method)(address, {"reason": "because", "facts_hash": "f" * 64})
+    if allowed is None:
+        assert answer.status_code == 405
+    elif name in allowed:
+        assert answer.status_code in ((200, 302) if method == "post" else (CODES.get(route, 200),))
+    elif name == "nobody":
+        assert (answer.status_code, answer["Location"].split("?")[0]) == (302, "/sign-in/")
+    else:
+        # A member without the role is told so; for everybody else the run does not exist.
+        assert answer.status_code == (403 if name in MEMBERS else 404)
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "retry", "recheck", "extend", "cancel"])
+@pytest.mark.parametrize("name", ["viewer", "reviewer", "stranger"])
+def test_verbs_change_nothing_for_people_without_the_role(signed_in, verb, name):
+    run = make_run()
+    before = (run.state, run.paused, run.cancel_requested)
+    answer = signed_in(name).post(reverse("console:run_verb", args=[run.pk, verb]), {"reason": "because"})
+    run.refresh_from_db()
+    assert answer.status_code == (404 if name == "stranger" else 403)
+    assert (run.state, run.paused, run.cancel_requested) == before
+
+
+def test_run_of_another_tenant_answers_exactly_like_one_that_does_not_exist(signed_in):
+    mine = signed_in("stranger")
+    theirs = make_run()
+    missing = "01990000-0000-7000-8000-000000000000"
+    answers = [mine.get(reverse("console:run", args=[run_id])) for run_id in (theirs.pk, missing)]
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert answers[0].content == answers[1].content
+
+
+def test_wait_of_another_run_cannot_be_decided_through_ones_own(signed_in):
+    theirs = make_wait(make_run(state="waiting"), kind="approval", name="delivery")
+    from tests.factories import make_tenant
+
+    own = make_run(state="waiting", tenant=make_tenant("other"))
+    answer = signed_in("stranger").post(reverse("console:decide", args=[own.pk, theirs.pk, "approve"]), {})
+    theirs.refresh_from_db()
+    assert (answer.status_code, theirs.state) == (404, "open")
+
+
+def test_list_shows_only_runs_of_ones_tenants_whatever_the_filter_says(signed_in):
+    run = make_run(workflow="secret-work")
+    page = signed_in("stranger").get(reverse("console:runs"), {"q": "tenant:acme"})
+    assert str(run.pk) not in page.content.decode()
+    assert "secret-work" not in page.content.decode()
+
+
+def test_payloads_are_hidden_from_those_without_payload_sight(signed_in):
+    run = make_run(state_json='{"customer":"Miller"}')
+    address = reverse("console:checkpoint", args=[run.pk, 0])
+    assert b"Miller" not in signed_in("admin").get(address).content
+    assert b"Miller" in signed_in("admin", sees_payloads=True).get(address).content
