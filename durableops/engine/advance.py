@@ -130,11 +130,16 @@ def _one_step(database: Database, hand: Hand, watch: Watch | None) -> bool:
     except ControlSignal as signal:
         return endings.leave(database, hand, signal)
     except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the author's code
+        if hand.leaving is not None:
+            return endings.leave(database, hand, hand.leaving)
         return endings.fail_attempt(database, hand, error)
     late = hand.step_deadline
     if late is not None and monotonic() > late:
         # Whatever swallowed the signal: a result that comes after the timeout is no result.
         return endings.leave(database, hand, StepTimeout("its result came too late and was refused.", late=True))
+    if hand.leaving is not None:
+        # The code caught the signal and went on. A handler that is too broad must not skip a person's approval.
+        return endings.leave(database, hand, hand.leaving)
     return _commit_step(database, hand, value)
 
 

@@ -25,6 +25,8 @@ def stop_reason(hand: Hand) -> ControlSignal | None:
     now = monotonic()
     if hand.lost:
         return FenceLost(f"run {hand.run_id} is owned by a newer claim.")
+    if hand.leaving is not None:
+        return hand.leaving
     if hand.cancel_requested:
         return RunCancelled("the run was cancelled.")
     if hand.deadline is not None and now > hand.deadline:
@@ -44,6 +46,7 @@ def check_may_go_on(hand: Hand) -> None:
     """Leave the step's code if something stops it. Called by every `run.` method."""
     reason = stop_reason(hand)
     if reason is not None:
+        hand.leaving = reason
         raise reason
 
 

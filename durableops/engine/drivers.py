@@ -47,6 +47,9 @@ class SyncDriver:
         except StopIteration as done:
             value: T = done.value
             return value
+        except ControlSignal as signal:
+            self.hand.leaving = signal
+            raise
 
     def perform(self, op: Op) -> Any:
         match op:
@@ -96,6 +99,9 @@ class AsyncDriver:
         except StopIteration as done:
             value: T = done.value
             return value
+        except ControlSignal as signal:
+            self.hand.leaving = signal
+            raise
 
     async def perform(self, op: Op) -> Any:
         match op:

@@ -12,7 +12,7 @@ from durableops.authoring.definitions import StepDefinition, WorkflowDefinition
 from durableops.authoring.state import State
 from durableops.checkpoints.states import decode_state
 from durableops.clock import monotonic
-from durableops.errors import DuplicateName
+from durableops.errors import ControlSignal, DuplicateName
 from runs.claiming import Claimed
 from runs.fenced import CheckpointRow, FencedWrite, Written
 
@@ -119,6 +119,8 @@ class Hand:
         self.loaded = not self.resumed
         self.entered_at = self.page_at = monotonic()
         self.in_page = False
+        self.leaving: ControlSignal | None = None
+        """The signal with which the engine left the step's code in this entry, whatever that code made of it."""
 
     @property
     def step_deadline(self) -> float | None:

@@ -1,0 +1,504 @@
+"""Waits: opened once, answered once, found by name and key; times that are sane, and times that are refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durableops import Retry, State, WaitTimeout, step, tool, workflow
+from durableops.engine import commands
+from durableops.engine.inbound import send_event
+from durableops.errors import RunCancelled, Suspended, TransitionRefused
+from runs.models import Checkpoint, IdempotencyRecord, InboundEvent, Receipt, Run, RunEvent, Wait
+from tests.factories import events_of, make_due, now
+
+pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
+
+AT_ONCE = Retry(max_attempts=3, first_delay=0.0, jitter=0.0)
+HOUR = timedelta(hours=1)
+
+
+class Nothing(State):
+    n: int = 0
+
+
+def one_step(function, **options):
+    step_options = {"retry": AT_ONCE} | options.pop("of_step", {})
+    workflow(name="one", version=1, state=Nothing, **options)(
+        type("One", (), {"a": step(id="a", **step_options)(function)})
+    )
+
+
+def output(run: Run) -> Any:
+    text = Checkpoint.objects.get(run=run, kind="finish").output
+    return None if text is None else json.loads(text)
+
+
+def send(engine, payload=None, **options):
+    return send_event("go", tenant=engine.tenant, actor="desk", payload=payload, **options)
+
+
+# Events.
+
+
+def test_run_waits_for_its_event_and_goes_on_with_the_payload(engine):
+    one_step(lambda run: run.wait_for("go", correlation="doc-1"))
+    run = engine.run("one")
+    assert run.state == "waiting"
+    assert run.worker_id is None
+    wait = Wait.objects.get(run=run)
+    assert (wait.kind, wait.name, wait.correlation, wait.state) == ("event", "go", "doc-1", "open")
+    assert send(engine, {"ok": True}, correlation="doc-1").answered == 1
+    engine.drain()
+    run.refresh_from_db()
+    assert (run.state, output(run)) == ("succeeded", {"ok": True})
+    assert events_of(run) == ["start", "claim", "suspend", "wake", "claim", "succeed"]
+    receipt = Receipt.objects.get(run=run)
+    assert receipt.cause == "event"
+    assert "doc-1" in receipt.detail
+    assert "desk" in receipt.detail
+
+
+def test_waits_consume_no_attempts(engine):
+    seen = []
+
+    def a(run):
+        seen.append((run.attempt, run.entry))
+        run.wait_for("go", key="1")
+        run.wait_for("go", key="2")
+
+    one_step(a)
+    engine.run("one")
+    for _ in range(2):
+        send(engine)
+        engine.drain()
+    assert seen == [(1, 1), (1, 2), (1, 3)]
+    assert Run.objects.get().state == "succeeded"
+
+
+def test_event_that_arrived_after_the_start_and_before_the_wait_answers_it(engine):  # C020
+    one_step(lambda run: run.wait_for("go"))
+    run = engine.start("one")
+    assert send(engine, 1).answered == 0
+    engine.drain()
+    run.refresh_from_db()
+    assert (run.state, output(run)) == ("succeeded", 1)
+
+
+def test_event_from_before_the_start_is_kept_unmatched_by_the_stated_rule(engine):  # C020
+    one_step(lambda run: run.wait_for("go"))
+    early = send(engine, 1)
+    run = engine.run("one")
+    engine.rounds()
+    run.refresh_from_db()
+    assert run.state == "waiting"
+    assert InboundEvent.objects.get(pk=early.event_id).answered_waits == 0
+
+
+@pytest.mark.parametrize(("look_back", "state"), [(timedelta(seconds=30), "waiting"), (timedelta(minutes=5), "succeeded")])
+def test_look_back_reaches_as_far_as_it_says(engine, look_back, state):  # C020
+    one_step(lambda run: run.wait_for("go", look_back=look_back))
+    early = send(engine, 1)
+    InboundEvent.objects.filter(pk=early.event_id).update(received_at=now() - timedelta(minutes=1))
+    engine.start("one")
+    engine.drain()
+    engine.drain()
+    assert Run.objects.get().state == state
+
+
+def test_one_event_answers_a_run_once_and_a_queue_of_them_is_taken_in_order(engine):
+    one_step(lambda run: [run.wait_for("go", key=str(n)) for n in range(3)])
+    run = engine.start("one")
+    for n in (10, 11, 12):
+        send(engine, n)
+    for _ in range(4):
+        engine.drain()
+    run.refresh_from_db()
+    assert (run.state, output(run)) == ("succeeded", [10, 11, 12])
+
+
+def test_one_event_answers_every_run_that_asks_for_it(engine):
+    one_step(lambda run: run.wait_for("go"))
+    runs = [engine.run("one") for _ in range(3)]
+    assert send(engine, 5).answered == 3
+    engine.drain()
+    assert [output(run) for run in runs] == [5, 5, 5]
+
+
+def test_correlation_of_another_or_tenant_of_another_answers_nothing(engine):
+    from tests.factories import make_tenant
+
+    one_step(lambda run: run.wait_for("go", correlation="a"))
+    engine.run("one")
+    assert send(engine, correlation="A").answered == 0
+    assert send(engine).answered == 0
+    assert send_event("go", tenant=make_tenant("other"), actor="x", correlation="a").answered == 0
+
+
+def test_same_name_and_key_twice_in_one_entry_fails_the_run_with_advice(engine):
+    def a(run):
+        run.decide("read what is on record", {}, lambda: 0)
+        try:
+            run.wait_for("go")
+        finally:
+            if run.entry == 2:
+                run.wait_for("go")
+
+    one_step(a)
+    run = engine.run("one")
+    send(engine)
+    engine.drain()
+    run.refresh_from_db()
+    assert run.state == "failed"
+    assert "key of its own" in run.error_message
+
+
+def test_answer_is_kept_over_failed_attempts(engine):
+    def a(run):
+        found = run.wait_for("go")
+        if run.attempt == 1:
+            raise ValueError("after the answer")
+        return found
+
+    one_step(a)
+    run = engine.run("one")
+    send(engine, 4)
+    engine.drain()
+    assert output(run) == 4
+    assert Wait.objects.count() == 1
+
+
+# Time.
+
+
+@pytest.mark.parametrize("days", [25, 30, 364, 10_000])
+def test_long_sleep_is_kept_as_the_right_instant(engine, days):  # C056
+    one_step(lambda run: run.sleep(timedelta(days=days)))
+    before = now()
+    run = engine.run("one")
+    assert run.state == "waiting"
+    due = Wait.objects.get(run=run).due_at
+    assert abs(due - before - timedelta(days=days)) < timedelta(minutes=1)
+    engine.rounds()
+    run.refresh_from_db()
+    assert run.state == "waiting"
+
+
+@pytest.mark.parametrize(
+    "length",
+    [timedelta(days=10_000_000), 10_000_000 * 86400.0, -1, -0.001, timedelta(days=-1), float("nan"), float("inf"), 1e300],
+    ids=str,
+)
+def test_senseless_sleep_fails_the_step_with_a_sentence_and_no_retry(engine, length):  # C056
+    one_step(lambda run: run.sleep(length))
+    run = engine.run("one")
+    assert (run.state, run.step_attempts) == ("failed", 1)
+    assert "was asked for" in run.error_message
+    assert not Wait.objects.exists()
+
+
+@pytest.mark.parametrize("length", [0, 0.0, timedelta(0)])
+def test_sleep_of_nothing_goes_on_at_once(engine, length):  # C056
+    one_step(lambda run: run.sleep(length))
+    assert engine.run("one").state == "succeeded"
+    assert not Wait.objects.exists()
+
+
+def test_sleep_is_counted_from_when_it_was_first_recorded(engine):
+    one_step(lambda run: run.sleep(3600))
+    run = engine.run("one")
+    due = Wait.objects.get().due_at
+    Run.objects.filter(pk=run.pk).update(state="queued", due_at=now())
+    engine.drain()
+    run.refresh_from_db()
+    assert run.state == "waiting"
+    assert Wait.objects.get().due_at == due
+    assert engine.go_on(run).state == "succeeded"
+    assert Receipt.objects.filter(run=run).latest("number").cause == "timer"
+
+
+def test_sleep_until_the_past_goes_on_and_until_the_future_waits(engine):
+    later = now() + HOUR
+
+    def a(run):
+        run.sleep_until(datetime(2020, 1, 1, tzinfo=UTC), key="past")
+        run.sleep_until(later, key="later")
+
+    one_step(a)
+    run = engine.run("one")
+    assert run.state == "waiting"
+    assert abs(Wait.objects.get().due_at - later) < timedelta(seconds=5)
+    assert engine.go_on(run).state == "succeeded"
+
+
+@pytest.mark.parametrize("when", [datetime(2030, 1, 1), datetime(9999, 12, 31, tzinfo=UTC)], ids=["naive", "year 9999"])  # noqa: DTZ001
+def test_senseless_instant_fails_the_step_with_a_sentence(engine, when):
+    one_step(lambda run: run.sleep_until(when))
+    run = engine.run("one")
+    assert (run.state, run.step_attempts) == ("failed", 1)
+
+
+@pytest.mark.parametrize(("policy", "state"), [("raise", "succeeded"), ("continue", "succeeded"), ("cancel", "cancelled"), ("fail", "timed_out")])  # fmt: skip
+def test_wait_that_expires_follows_its_policy_and_its_event_says_everything(engine, policy, state):
+    def a(run):
+        try:
+            return ["went on", run.wait_for("go", timeout=HOUR, on_timeout=policy)]
+        except WaitTimeout as late:
+            return ["raised", str(late)]
+
+    one_step(a)
+    run = engine.run("one")
+    assert engine.go_on(run).state == state
+    firing = RunEvent.objects.get(run=run, event="wait_timeout").data
+    assert firing["clock"] == "wait_timeout"
+    assert firing["limit_seconds"] is not None
+    assert "event 'go' was not answered" in firing["trigger"]
+    assert firing["cause"] == "unresponsive_system"
+    assert firing["next_state"] == {"cancel": "cancelled", "fail": "timed_out"}.get(policy, "queued")
+    assert Wait.objects.get().state == "expired"
+    if state == "succeeded":
+        assert output(run)[0] == ("raised" if policy == "raise" else "went on")
+
+
+def test_wait_that_expires_and_raises_fails_the_run_without_another_attempt(engine):
+    one_step(lambda run: run.wait_for("go", timeout=HOUR))
+    run = engine.go_on(engine.run("one"))
+    assert (run.state, run.step_attempts) == ("failed", 1)
+
+
+def test_deadline_of_the_run_comes_first_and_no_wait_moves_it(engine):  # C053
+    one_step(lambda run: run.wait_for("go", timeout=timedelta(days=30)), deadline=HOUR)
+    run = engine.run("one")
+    deadline = run.deadline_at
+    Run.objects.filter(pk=run.pk).update(deadline_at=now() - timedelta(seconds=1))
+    engine.rounds()
+    run.refresh_from_db()
+    assert run.state == "timed_out"
+    firing = RunEvent.objects.get(run=run, event="time_out").data
+    assert (firing["clock"], firing["cause"], firing["phase"]) == ("run_deadline", "unresponsive_system", "waiting_system")
+    assert Wait.objects.get().state == "cancelled"
+    assert deadline is not None
+
+
+def test_ten_waits_leave_the_deadline_where_it_was(engine):  # C053
+    one_step(lambda run: [run.sleep(60, key=str(n)) for n in range(10)] and None, deadline=HOUR)
+    run = engine.start("one")
+    deadline = run.deadline_at
+    engine.drain()
+    for _ in range(10):
+        run = engine.go_on(run)
+        assert run.deadline_at == deadline
+    assert run.state == "succeeded"
+
+
+# Approvals.
+
+
+def asks(**options):
+    one_step(lambda run: run.approval("delivery", question="send?", facts={"rows": 3}, **options).by)
+
+
+def test_person_approves_and_the_run_goes_on_where_it_was(engine):  # C049
+    counters = {"fetch": 0, "write": 0}
+
+    @workflow(name="fetching", version=1, state=Nothing)
+    class Fetching:
+        @step
+        def fetch(run):
+            counters["fetch"] += 1
+
+        @step
+        def ask(run):
+            return run.approval("write", question="write?").by
+
+        @step
+        def write(run):
+            counters["write"] += 1
+
+    run = engine.run("fetching")
+    wait = Wait.objects.get(run=run)
+    assert json.loads(wait.facts) == {}
+    commands.approve(wait.pk, tenant=engine.tenant, actor="ann", facts_hash=wait.facts_hash)
+    engine.another_worker().drain()
+    run.refresh_from_db()
+    assert run.state == "succeeded"
+    assert counters == {"fetch": 1, "write": 1}
+    assert Receipt.objects.get(run=run).cause == "approval"
+
+
+def test_refusal_ends_the_run_as_cancelled_unless_the_step_wants_the_answer(engine):
+    asks()
+    run = engine.run("one")
+    commands.refuse(Wait.objects.get().pk, tenant=engine.tenant, actor="bob", reason="not now")
+    engine.drain()
+    run.refresh_from_db()
+    assert run.state == "cancelled"
+    assert "bob" in RunEvent.objects.get(run=run, event="stop").reason
+
+
+def test_refusal_can_be_returned(engine):
+    asks(on_refusal="return")
+    run = engine.run("one")
+    commands.refuse(Wait.objects.get().pk, tenant=engine.tenant, actor="bob", reason="not now")
+    engine.drain()
+    assert output(run) == "bob"
+
+
+def test_decision_about_other_facts_is_refused(engine):  # C047
+    asks()
+    engine.run("one")
+    with pytest.raises(TransitionRefused, match="facts changed"):
+        commands.approve(Wait.objects.get().pk, tenant=engine.tenant, actor="ann", facts_hash="0" * 64)
+    assert Wait.objects.get().state == "open"
+
+
+@pytest.mark.parametrize("swallowed", ["BaseException", "Suspended", "bare"])
+def test_step_that_swallows_the_signal_still_waits_for_its_approval(engine, swallowed):  # C050
+    """A broad handler must not skip a person."""
+
+    def a(run):
+        try:
+            run.approval("delivery")
+        except {"BaseException": BaseException, "Suspended": Suspended, "bare": BaseException}[swallowed]:
+            pass
+        return "delivered"
+
+    one_step(a)
+    run = engine.run("one")
+    assert run.state == "waiting"
+    commands.approve(Wait.objects.get().pk, tenant=engine.tenant, actor="ann")
+    engine.drain()
+    run.refresh_from_db()
+    assert (run.state, output(run)) == ("succeeded", "delivered")
+
+
+def test_step_that_swallows_the_signal_can_do_nothing_more_in_this_entry(engine):
+    sent = []
+
+    @tool(safety="keyed", name="send")
+    def send_it(call):
+        sent.append(call.key)
+
+    def a(run):
+        try:
+            run.approval("delivery")
+        except BaseException:
+            run.call(send_it, resource="x")
+
+    one_step(a)
+    run = engine.run("one")
+    assert run.state == "waiting"
+    assert sent == []
+    assert not IdempotencyRecord.objects.exists()
+
+
+def test_refused_approval_that_is_swallowed_still_ends_the_run(engine):
+    def a(run):
+        try:
+            run.approval("delivery")
+        except RunCancelled:
+            pass
+        return "delivered"
+
+    one_step(a)
+    run = engine.run("one")
+    commands.refuse(Wait.objects.get().pk, tenant=engine.tenant, actor="bob", reason="no")
+    engine.drain()
+    run.refresh_from_db()
+    assert run.state == "cancelled"
+
+
+# Polls.
+
+
+def test_poll_takes_turns_each_with_a_record_of_its_own_until_one_satisfies(engine):
+    turns = []
+
+    @tool(safety="read", name="status")
+    def status(call, *, job: str):
+        turns.append(job)
+        return {"done": len(turns) == 3}
+
+    one_step(lambda run: run.poll(status, every=HOUR, until=lambda found: found["done"], job="j"))
+    run = engine.run("one")
+    assert (run.state, len(turns)) == ("waiting", 1)
+    for _ in range(2):
+        run = engine.go_on(run)
+    assert (run.state, output(run)) == ("succeeded", {"done": True})
+    assert len(turns) == 3
+    assert IdempotencyRecord.objects.filter(run=run, tool="status").count() == 3
+    assert run.step_attempts == 0
+
+
+def test_poll_that_takes_too_long_expires(engine):
+    @tool(safety="read", name="status")
+    def status(call):
+        return False
+
+    def a(run):
+        try:
+            run.poll(status, every=HOUR, until=bool, timeout=timedelta(hours=3))
+        except WaitTimeout:
+            return "late"
+
+    one_step(a)
+    run = engine.run("one")
+    Wait.objects.update(expires_at=now() - timedelta(seconds=1))
+    engine.rounds()
+    engine.drain()
+    run.refresh_from_db()
+    assert (run.state, output(run)) == ("succeeded", "late")
+
+
+@pytest.mark.parametrize("every", [timedelta(0), timedelta(seconds=-1)])
+def test_poll_without_a_pause_is_refused(engine, every):
+    @tool(safety="read", name="status")
+    def status(call):
+        return False
+
+    one_step(lambda run: run.poll(status, every=every, until=bool))
+    assert engine.run("one").state == "failed"
+
+
+@pytest.mark.parametrize("name", ["", "x" * 10_000, "a\0b", "a\nb", "\ud800"], ids=repr)
+@pytest.mark.parametrize("what", ["wait_for", "approval", "key"])
+def test_name_or_key_that_cannot_be_one_fails_the_step_with_a_sentence(engine, what, name):
+    def a(run):
+        if what == "key":
+            run.wait_for("go", key=name or " ")
+        else:
+            getattr(run, what)(name)
+
+    one_step(a)
+    run = engine.run("one")
+    assert (run.state, run.step_attempts) == ("failed", 1)
+    assert not Wait.objects.exists()
+
+
+def test_paused_run_that_is_woken_stays_where_it_is_until_it_is_resumed(engine):
+    one_step(lambda run: run.wait_for("go"))
+    run = engine.run("one")
+    commands.pause(run.pk, tenant=engine.tenant, actor="ann", reason="look")
+    send(engine, 1)
+    engine.drain()
+    run.refresh_from_db()
+    assert (run.state, run.paused) == ("queued", True)
+    commands.resume(run.pk, tenant=engine.tenant, actor="ann", reason="fine")
+    engine.drain()
+    run.refresh_from_db()
+    assert run.state == "succeeded"
+
+
+def test_wait_of_a_finished_run_is_closed(engine):
+    one_step(lambda run: run.wait_for("go"))
+    run = engine.run("one")
+    commands.cancel(run.pk, tenant=engine.tenant, actor="ann", reason="stop")
+    assert Wait.objects.get().state == "cancelled"
+    assert send(engine, 1).answered == 0
+    make_due(run)
+    engine.rounds()
+    run.refresh_from_db()
+    assert run.state == "cancelled"
