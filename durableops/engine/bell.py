@@ -10,11 +10,15 @@ from __future__ import annotations
 import logging
 import time
 from functools import lru_cache
+from typing import Any
 from uuid import UUID
 
 import django_rq
 from redis.exceptions import RedisError
 from rq import Queue
+from rq.job import Job
+from rq.worker import Worker
+from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
 from durableops.conf import get_conf
 
@@ -60,6 +64,24 @@ def announce_awake(worker_id: UUID) -> None:
     """Say that this worker needs no bell."""
     bells = queue()
     bells.connection.zrem(_key(bells), str(worker_id))
+
+
+def forget_worker(worker_id: UUID) -> None:
+    """Remove what RQ keeps of a worker that was killed: it cleans up after itself only when it ends by itself."""
+    try:
+        bells = queue()
+        connection, key = bells.connection, f"{Worker.redis_worker_namespace_prefix}{worker_id}"
+        bell_in_hand: Any = connection.hget(key, "current_job")
+        with connection.pipeline(transaction=False) as pipe:
+            pipe.srem(Worker.redis_workers_keys, key)
+            pipe.srem(WORKERS_BY_QUEUE_KEY % bells.name, key)
+            pipe.zrem(_key(bells), str(worker_id))
+            pipe.delete(key)
+            if bell_in_hand:
+                pipe.delete(Job.key_for(bell_in_hand.decode()))
+            pipe.execute()
+    except RedisError as error:
+        logger.warning("what the broker keeps of worker %s was left there: %s", worker_id, error)
 
 
 def _unrung(bells: Queue) -> int:

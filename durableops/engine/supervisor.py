@@ -137,6 +137,7 @@ class _Life:
             with self._database.transaction() as cursor:
                 declare_ended(cursor, self.lease.id, why=why)
                 released = release_runs(cursor)
+            bell.forget_worker(self.lease.id)
             bell.ring(len(released))
         except ConnectionLost as lost:
             logger.warning("the end of worker %s was not recorded, the reaper will find it: %s", self.lease.id, lost)

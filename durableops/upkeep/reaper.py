@@ -15,6 +15,7 @@ from uuid import UUID
 
 from durableops import failpoints
 from durableops.clock import monotonic
+from durableops.engine import bell
 from durableops.engine.burial import declare_ended, release_runs
 from durableops.engine.database import Database
 from durableops.engine.family import nudge_parent
@@ -135,5 +136,6 @@ class Reaper:
 
         ended = self._database.retrying(work)
         if ended:
+            bell.forget_worker(worker_id)
             logger.warning("worker %s is declared dead: %s", worker_id, why)
         return ended
