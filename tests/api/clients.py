@@ -9,10 +9,10 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.test import Client
-from runs.models import Tenant
 
 from durableops import tokens
 from durableops.access import SCOPES
+from runs.models import Tenant
 
 PREFIX = "/api/v1"
 EVERY_SCOPE = tuple(scope.value for scope in SCOPES)

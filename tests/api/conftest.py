@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from runs.models import Tenant
 
 from durableops.authoring import registry
 from durableops.authoring.decorators import step, workflow
 from durableops.authoring.state import State
+from runs.models import Tenant
 from tests import factories
 from tests.api.clients import Caller
 

@@ -5,11 +5,11 @@ import json
 
 import pytest
 from django.test import RequestFactory
-from runs.models import InboundEvent, Run
 
 from durableops.api.bodies import largest_body
 from durableops.api.door import door
 from durableops.conf import override_conf
+from runs.models import InboundEvent, Run
 from tests.api.clients import read
 
 DEEP = 20_000

@@ -6,10 +6,10 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from runs.models import AuditEntry, Checkpoint, PauseSwitch, Run
-from runs.states import State
 
 from durableops.api import reading
+from runs.models import AuditEntry, PauseSwitch, Run
+from runs.states import State
 from tests import factories
 from tests.api.clients import Caller, read
 

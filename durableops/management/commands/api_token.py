@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from datetime import timedelta
@@ -27,7 +28,7 @@ class Command(BaseCommand):
         create.add_argument(
             "--scope", action="append", required=True, choices=[scope.value for scope in SCOPES], help="may be repeated"
         )
-        create.add_argument("--days", type=float, default=90.0, help="how long it lives (default 90, at most 366)")
+        create.add_argument("--days", type=_days, default=90, help="how long it lives (default 90, at most 366)")
         listing = actions.add_parser("list", help="list a tenant's tokens, newest first")
         revoke = actions.add_parser("revoke", help="end a token at once")
         revoke.add_argument("prefix", help="the part after dop_, as `list` shows it")
@@ -64,6 +65,12 @@ class Command(BaseCommand):
 
     def _revoke(self, tenant: Tenant, options: dict[str, Any]) -> dict[str, Any]:
         return _shown(tokens.revoke(options["prefix"], tenant=tenant, actor=ACTOR, reason=options["reason"]))
+
+
+def _days(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 5):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days; give a whole one, such as 90")
+    return int(text)
 
 
 def _tenant(slug: str) -> Tenant:

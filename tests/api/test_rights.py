@@ -1,0 +1,140 @@
+"""Scope x tenant x address: what each token may and may not, over every address there is (case C142)."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from durableops import access, tokens
+from durableops.access import GRANTS, SCOPES, VERBS, Permission
+from durableops.api.app import openapi_document
+from runs.models import ApiToken, AuditEntry, Membership, Run, Wait
+from runs.states import State
+from tests import factories
+from tests.api.clients import Caller, read
+
+FACTS = "f" * 64
+REASON = {"reason": "because"}
+DECISION = {"reason": "because", "facts_hash": FACTS}
+
+# Operation to its scope, the state its run must have, its body, and the status of success.
+CASES: dict[str, tuple[str, str, Any, int]] = {
+    "start_run": ("runs:start", "", {"workflow": "order", "input": {"customer": "ann"}}, 201),
+    "list_runs": ("runs:read", "", None, 200),
+    "get_run": ("runs:read", "queued", None, 200),
+    "cancel_run": ("runs:operate", "queued", REASON, 200),
+    "pause_run": ("runs:operate", "queued", REASON, 200),
+    "resume_run": ("runs:operate", "paused", REASON, 200),
+    "retry_run": ("runs:operate", "failed", REASON, 200),
+    "send_event": ("events:send", "", {"name": "paid"}, 201),
+    "approve_approval": ("approvals:decide", "waiting", DECISION, 200),
+    "refuse_approval": ("approvals:decide", "waiting", DECISION, 200),
+}
+
+
+def operations() -> dict[str, tuple[str, str, str]]:
+    """Operation to method, path and the scope the description tells."""
+    return {
+        operation["operationId"]: (method.upper(), path.removeprefix("/api/v1"), operation["security"][0]["token"][0])
+        for path, methods in openapi_document()["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def call(caller: Caller, operation: str, run: Run, wait: Wait):
+    method, path, _scope = operations()[operation]
+    path = path.replace("{run_id}", str(run.pk)).replace("{wait_id}", str(wait.pk))
+    return caller.send(method, path, CASES[operation][2])
+
+
+def make_target(tenant, state: str) -> tuple[Run, Wait]:
+    paused = state == "paused"
+    run = factories.make_run(
+        state=State.QUEUED if paused or not state else state,
+        tenant=tenant,
+        paused=paused,
+        paused_by="oli" if paused else "",
+    )
+    return run, factories.make_wait(run, kind="approval", name="delivery", facts="{}", facts_hash=FACTS)
+
+
+def test_every_address_is_in_the_matrix_with_its_scope():
+    assert {name: scope for name, (_m, _p, scope) in operations().items()} == {
+        name: case[0] for name, case in CASES.items()
+    }
+
+
+@pytest.mark.parametrize(("operation", "scope"), list(itertools.product(CASES, [scope.value for scope in SCOPES])))
+def test_a_token_with_one_scope_may_do_what_needs_it_and_nothing_else(acme, order, operation, scope):
+    needed, state, _body, success = CASES[operation]
+    run, wait = make_target(acme, state)
+    before = Run.objects.count()
+    response = call(Caller(acme, [scope]), operation, run, wait)
+    if scope == needed:
+        assert response.status_code == success, response.content
+        return
+    assert response.status_code == 403
+    assert read(response)["needs"] == needed
+    run.refresh_from_db()
+    assert (run.state, run.paused, Run.objects.count()) == (make_state(state), state == "paused", before)
+    assert not AuditEntry.objects.filter(target_kind="run").exists()
+
+
+def make_state(state: str) -> str:
+    return State.QUEUED if state in ("", "paused") else state
+
+
+@pytest.mark.parametrize("operation", [name for name in CASES if CASES[name][1]])
+def test_a_token_of_another_tenant_finds_nothing_and_changes_nothing(acme, stranger, operation):
+    run, wait = make_target(acme, CASES[operation][1])
+    response = call(stranger, operation, run, wait)
+    assert response.status_code == 404
+    run.refresh_from_db()
+    wait.refresh_from_db()
+    assert (run.state, wait.state) == (make_state(CASES[operation][1]), "open")
+    assert not AuditEntry.objects.filter(target_kind="run").exists()
+
+
+def test_start_key_correlation_and_filters_reach_no_other_tenant(caller, stranger, acme):
+    mine = read(caller.start(key="K", labels={"of": "acme"}))
+    waiting = factories.make_run(state=State.WAITING, tenant=acme)
+    factories.make_wait(waiting, name="paid", correlation="C")
+    assert read(stranger.start(key="K"))["id"] != mine["id"]
+    assert read(stranger.post("/events", {"name": "paid", "correlation": "C"}))["answered"] == 0
+    assert read(stranger.get("/runs?label=of:acme"))["runs"] == []
+    waiting.refresh_from_db()
+    assert waiting.state == State.WAITING
+
+
+@pytest.mark.parametrize("change", ["revoked", "expired", "other secret"])
+def test_token_that_has_ended_is_turned_away_at_every_address(acme, order, change):
+    caller = Caller(acme)
+    run, wait = make_target(acme, "queued")
+    if change == "revoked":
+        tokens.revoke(caller.issued.token.prefix, tenant=acme, actor="ada", reason="lost")
+    elif change == "expired":
+        ApiToken.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    else:
+        caller.issued = tokens.Issued(token=caller.issued.token, secret=caller.issued.secret[:-1] + "!")
+    for operation in CASES:
+        response = call(caller, operation, run, wait)
+        assert response.status_code == 401, operation
+    assert Run.objects.count() == 1
+
+
+def test_session_of_a_signed_in_person_is_no_way_in(client, acme):
+    client.force_login(factories.make_person("admin"))  # type: ignore[arg-type]
+    assert client.get("/api/v1/runs").status_code == 401
+    assert client.post("/api/v1/events", b"{}", content_type="application/json").status_code == 401
+
+
+def test_roles_and_scopes_read_one_table():
+    assert set(VERBS.values()) <= set(SCOPES)
+    assert Permission.ADMINISTER not in SCOPES
+    assert set(GRANTS) == {role for role, _label in Membership._meta.get_field("role").flatchoices}
+    assert all(Permission.PAYLOADS not in granted for granted in GRANTS.values())
+    assert access.GRANTS["viewer"] == {Permission.VIEW}
