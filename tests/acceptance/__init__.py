@@ -1,0 +1,1 @@
+"""Promises proved on real processes: `manage.py worker` and `upkeep`, real signals, real servers."""

@@ -1,0 +1,77 @@
+"""The record and the processes of acceptance tests: one pool for each module, an invariants check after each test."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from django.core.management import call_command
+from django.db import connection
+from pytest_django import DjangoDbBlocker
+
+from durableops.authoring import registry
+from durableops.authoring.definitions import ToolDefinition, WorkflowDefinition
+from tests.acceptance.pool import Desk, Pool, assert_invariants, make_desk
+from tests.conftest import forget_queue
+
+
+@pytest.fixture(scope="module")
+def definitions() -> Iterator[None]:
+    """The scripted workflows, in a registry that ends with the module."""
+    with registry.isolated() as known:
+        module = importlib.import_module("tests.acceptance.scripted.workflows")
+        for found in vars(module).values():
+            if isinstance(found, ToolDefinition):
+                known.add_tool(found)
+            elif isinstance(found, WorkflowDefinition):
+                known.add_workflow(found)
+        yield
+
+
+@pytest.fixture(scope="module")
+def record(django_db_setup: None, django_db_blocker: DjangoDbBlocker, definitions: None) -> Iterator[None]:
+    """The test database for a whole module: processes go on from test to test, so nothing is rolled back between."""
+    with django_db_blocker.unblock():
+        yield
+        call_command("flush", verbosity=0, interactive=False, inhibit_post_migrate=True)
+        connection.close()
+
+
+@pytest.fixture
+def _django_db_helper(record: None) -> None:
+    """In place of pytest-django's: nothing is emptied between two tests of a module, for its processes live on."""
+
+
+@pytest.fixture(scope="module")
+def broker(record: None) -> Iterator[redis.Redis]:
+    """The suite's broker without bells of other tests."""
+    from django.conf import settings
+
+    with redis.Redis.from_url(settings.REDIS_URL) as found:
+        forget_queue(found)
+        yield found
+        forget_queue(found)
+
+
+@pytest.fixture(scope="module")
+def pool(broker: redis.Redis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """One upkeep and one worker, which outlive the tests of the module."""
+    found = Pool(tmp_path_factory.mktemp("pool"))
+    try:
+        found.worker.ready()
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.fixture
+def desk(record: None, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    """Where the test starts its runs, under a tenant of its own. Afterwards every promise still holds."""
+    yield make_desk("t-" + request.node.originalname.replace("_", "-")[:80], tmp_path)
+    if "pool" in request.fixturenames:
+        visited: Pool = request.getfixturevalue("pool")
+        visited.send_visitors_home()
+    assert_invariants()

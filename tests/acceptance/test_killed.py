@@ -1,0 +1,239 @@
+"""Workers that are killed: their runs go on within seconds, from the last checkpoint, and send nothing new."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from durableops.engine.inbound import send_event
+from runs.models import Checkpoint, IdempotencyRecord, Run, Wait, Worker
+from tests.acceptance.pool import Desk, Pool, Told
+from tests.examples.desks import running_desk
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.engine, pytest.mark.drill, pytest.mark.django_db(transaction=True)]
+
+
+def held_by_visitor(pool: Pool, desk: Desk, workflow: str = "acc-three", *, failpoints: str = ""):
+    """A run in the hand of a visiting worker, while the pool's own worker stands still."""
+    visitor = pool.visitor(failpoints=failpoints)
+    pool.worker.park()
+    run = desk.start(workflow)
+    eventually(lambda: visitor.holds(run.row), hoping_for="the visitor to hold the run")
+    return visitor, run
+
+
+# C005, and the lost worker of C002's reverse: no heartbeat is needed for a loss to be noticed.
+def test_run_of_a_killed_child_goes_on_in_its_parents_next_child(pool: Pool, desk: Desk):
+    run = desk.start("acc-three")
+    run.until_marked("second", "began")
+    before = Worker.objects.get(pk=str(run.row.worker_id))
+
+    os.kill(before.child_pid, signal.SIGKILL)
+    run.until_marked("second", "began", times=2, timeout=5)
+    run.open_gate()
+
+    done = run.until("succeeded")
+    [receipt] = run.receipts()
+    assert (receipt.cause, receipt.step_id, receipt.entered_again) == ("worker_lost", "second", True)
+    assert "SIGKILL" in receipt.detail
+    assert receipt.recovery_seconds is not None
+    assert receipt.recovery_seconds < 5
+    assert receipt.worker_id != before.pk
+    assert len(run.marks("first")) == 1
+    assert len(run.world()) == 1
+    assert run.steps() == [(0, "start", ""), (1, "step", "first"), (2, "step", "second"), (3, "finish", "third")]
+    assert done.fence == 2
+
+
+def test_run_of_a_killed_parent_goes_on_with_another_worker(pool: Pool, desk: Desk):
+    visitor, run = held_by_visitor(pool, desk)
+    run.until_marked("second", "began")
+    child = visitor.child
+
+    visitor.send(signal.SIGKILL)
+    visitor.ended()
+    eventually(lambda: not Path(f"/proc/{child}").exists(), hoping_for="the child to die with its parent")
+    pool.worker.unpark()
+    run.until_marked("second", "began", times=2, timeout=8)
+    run.open_gate()
+
+    run.until("succeeded")
+    [receipt] = run.receipts()
+    assert receipt.cause == "worker_lost"
+    assert "session is gone" in receipt.detail or "counter stood still" in receipt.detail
+    assert receipt.detection_seconds is not None
+    assert receipt.detection_seconds < 3
+    assert run.marks("second", "began")[1]["pid"] != child
+    assert len(run.world()) == 1
+
+
+def test_run_goes_on_after_parent_and_child_were_killed_together(pool: Pool, desk: Desk):
+    visitor, run = held_by_visitor(pool, desk)
+    run.until_marked("second", "began")
+
+    visitor.kill_both()
+    pool.worker.unpark()
+    run.open_gate()
+
+    run.until("succeeded")
+    assert run.causes() == ["worker_lost"]
+    assert len(run.marks("first")) == 1
+    assert len(run.world()) == 1
+
+
+def intended(run: Told) -> bool:
+    return IdempotencyRecord.objects.filter(run_id=run.pk, state="intended").exists()
+
+
+def sent(run: Told) -> bool:
+    return bool(run.world())
+
+
+def delivered(run: Told) -> bool:
+    return bool(run.marks("second", "delivered"))
+
+
+def running(run: Told) -> bool:
+    return bool(Run.objects.filter(pk=run.pk, state="running"))
+
+
+def committed(run: Told) -> bool:
+    return bool(Checkpoint.objects.filter(run_id=run.pk, seq=1))
+
+
+# C005 (after_claim), C077 (nothing is left taken), and each gap between intent, sending, result and checkpoint.
+@pytest.mark.parametrize(
+    ("point", "seen", "sendings", "repeated"),
+    [
+        ("after_claim", running, 1, 0),
+        ("after_checkpoint", committed, 1, 0),
+        ("after_intent", intended, 1, 1),
+        ("after_answer", sent, 2, 1),
+        ("before_checkpoint@2", delivered, 2, 1),
+    ],
+)
+def test_worker_killed_at_any_point_costs_no_run_and_no_second_key(
+    pool: Pool, desk: Desk, point: str, seen: Callable[[Told], bool], sendings: int, repeated: int
+):
+    name, _, nth = point.partition("@")
+    visitor, run = held_by_visitor(pool, desk, failpoints=f"{name}=hold" + (f"@{nth}" if nth else ""))
+    run.open_gate()
+    eventually(lambda: seen(run), hoping_for=f"a worker held at {name}")
+
+    visitor.kill_both()
+    pool.worker.unpark()
+
+    run.until("succeeded")
+    assert run.causes() == ["worker_lost"]
+    assert len(run.world()) == sendings
+    assert len({line["key"] for line in run.world()}) == 1
+    [effect] = run.effects()
+    assert (effect.state, effect.attempts) == ("succeeded", 1 + repeated)
+    assert run.receipts()[0].repeated_effects == repeated
+    assert [c for c in run.steps() if c[1] != "start"] == [
+        (1, "step", "first"),
+        (2, "step", "second"),
+        (3, "finish", "third"),
+    ]
+
+
+def test_worker_killed_on_its_way_to_wait_leaves_no_half_wait(pool: Pool, desk: Desk):
+    visitor, run = held_by_visitor(pool, desk, "acc-suspends", failpoints="before_suspend=hold")
+    run.until_marked("wait", "began")
+    assert not Wait.objects.filter(run_id=run.pk).exists()
+
+    visitor.kill_both()
+    pool.worker.unpark()
+    run.until("waiting")
+    send_event("go", tenant=desk.tenant, actor="tests", correlation=str(run.pk), payload="came")
+
+    run.until("succeeded")
+    assert run.causes() == ["worker_lost", "event"]
+
+
+# C008: the bell is taken from the queue and its taker dies before it claims anything.
+def test_bells_that_die_with_their_takers_cost_no_run(pool: Pool, desk: Desk):
+    visitor = pool.visitor(failpoints="after_bell_taken=kill")
+    pool.worker.park()
+    runs: list[Told] = []
+    deaths = 0
+    while len(runs) < 20:
+        taker = visitor.ready().pk
+        batch = [desk.start("acc-quick", shared=True) for _ in range(5)]
+        runs += batch
+        eventually(lambda: all(run.row.is_terminal for run in batch), hoping_for="five runs that are done")  # noqa: B023
+        deaths += Worker.objects.filter(pk=taker, ended_why__contains="SIGKILL").count()
+    pool.worker.unpark()
+
+    for run in runs:
+        run.until("succeeded")
+    assert deaths >= 2
+    assert all(run.row.step_attempts == 0 and run.causes() == [] for run in runs)
+    assert len(runs[0].world()) == 20
+
+
+# C028 is the API's; this is its downstream half: one key at the desk, however often the worker dies.
+def test_worker_killed_while_its_request_is_on_the_wire_repeats_the_same_key(pool: Pool, desk: Desk, tmp_path: Path):
+    with running_desk(tmp_path / "tickets") as tickets:
+        tickets.fault("delay", seconds=1.0)
+        visitor = pool.visitor(TICKET_DESK_URL=tickets.url)
+        other = pool.visitor(TICKET_DESK_URL=tickets.url)
+        pool.worker.park()
+        other.park()
+        run = desk.start("acc-desk")
+        eventually(lambda: len(tickets.requests()) == 1, hoping_for="the request to arrive")
+
+        visitor.kill_both()
+        other.unpark()
+        run.until("succeeded")
+
+        requests, opened = tickets.requests(), tickets.tickets()
+    pool.worker.unpark()
+    assert len(opened) == 1
+    assert [r["key"] for r in requests] == [run.effects()[0].key] * 2
+    repeat = run.event("effects_repeated")
+    assert (repeat.data["cause"], repeat.data["effects"]) == ("worker_lost", [run.effects()[0].pk])
+    assert run.receipts()[0].repeated_effects == 1
+
+
+# C007: the record says succeeded; whatever RQ's own registries believe afterwards changes nothing.
+def test_finished_run_stays_finished_when_its_worker_dies_before_rq_knows(pool: Pool, desk: Desk, broker):
+    from rq import Queue
+    from rq.registry import clean_registries
+
+    from durableops.engine import bell
+
+    visitor, run = held_by_visitor(pool, desk, "acc-quick", failpoints="after_checkpoint=hold")
+    run.until("succeeded")
+    visitor.kill_both()
+    pool.worker.unpark()
+
+    queue: Queue = bell.queue()
+    clean_registries(queue)
+    after = desk.start("acc-quick")
+    after.until("succeeded")
+    assert run.row.state == "succeeded"
+    assert run.events().count("succeed") == 1
+    assert run.causes() == []
+    eventually(
+        lambda: not Worker.objects.filter(pid=visitor.pid, ended_at=None).exists(), hoping_for="the dead lease to end"
+    )
+
+
+# C103's runaway: a run that kills its workers stops, says why, and takes nobody with it.
+def test_run_that_kills_its_workers_is_stopped_with_a_clear_reason(pool: Pool, desk: Desk):
+    poison = desk.start("acc-poison")
+    other = desk.start("acc-quick")
+
+    failed = poison.until("failed", timeout=25)
+    assert (failed.error_class, failed.recoveries) == ("WorkerLost", 2)
+    assert "deadly" in failed.error_message
+    assert "2 times in a row" in failed.error_message
+    assert len(poison.marks("harmless")) == 1
+    assert len(poison.marks("deadly", "began")) == 2
+    other.until("succeeded")
