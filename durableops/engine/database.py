@@ -63,8 +63,13 @@ class Database:
             found.pop(name, None)
         found["application_name"] = f"durableops {self._name}"
         found["autocommit"] = True
+        # No author's code runs inside these transactions. One that stands still for a lease belongs to a process that
+        # was stopped, and its row locks would keep everybody from taking its runs back (C017).
+        still = max(1, round(get_conf().lease_seconds * 1000))
+        options = [found.get("options", ""), f"-c idle_in_transaction_session_timeout={still}"]
         if not self._durable:
-            found["options"] = f"{found.get('options', '')} -c synchronous_commit=off".strip()
+            options.append("-c synchronous_commit=off")
+        found["options"] = " ".join(options).strip()
         found["prepare_threshold"] = 1 if get_conf().prepare_statements else None
         return found
 
@@ -99,7 +104,7 @@ class Database:
             try:
                 yield cursor
                 self._spare = cursor
-            except psycopg.OperationalError as error:
+            except (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout) as error:
                 if self._connection is None or self._connection.broken or self._connection.closed:
                     self.close()
                     raise ConnectionLost(str(error)) from error
