@@ -187,7 +187,7 @@ class Run(_Facts, Protocol):
     ) -> Any:
         """Wait for an event and return its payload.
 
-        `look_back` also accepts one that arrived up to so long before the wait began.
+        One that arrived after the run was created answers at once; `look_back` reaches that much further back.
         """
 
     def poll(
