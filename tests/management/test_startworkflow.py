@@ -94,5 +94,6 @@ def test_next_steps_in_the_checkout_are_make_and_manage(monkeypatch: pytest.Monk
     monkeypatch.setenv("DURABLEOPS_APPS", "other")
     told = next_steps("orders", CHECKOUT / "orders")
     assert "  make test ARGS=orders\n" in told
+    assert "  DURABLEOPS_APPS=other,orders .venv/bin/python manage.py migrate\n" in told
     assert "  DURABLEOPS_APPS=other,orders .venv/bin/python manage.py worker\n" in told
     assert "manage.py start orders --input -" in told

@@ -97,8 +97,9 @@ def next_steps(name: str, folder: Path) -> str:
     return "\n".join(
         [
             f"Wrote {folder}: workflows.py with the workflow {workflow_name(name)!r}, and test_workflows.py.",
-            "Next, its test, a worker (and, beside it, `upkeep`), and a run:",
+            "Next, its test, the tables, a worker (and, beside it, `upkeep`), and a run:",
             f"  {test}",
+            f"  {manage} migrate",
             f"  {manage} worker",
             f'  echo \'{{"name": "Ada"}}\' | {manage} start {workflow_name(name)} --input -',
         ]
