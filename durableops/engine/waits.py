@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from durableops.authoring.definitions import ToolDefinition
@@ -12,8 +12,9 @@ from durableops.checkpoints import codec
 from durableops.conf import get_conf
 from durableops.engine import calls
 from durableops.engine.checks import check_may_go_on, flush_if_stale
+from durableops.engine.database import Database
 from durableops.engine.hand import Hand, KnownWait
-from durableops.engine.ops import Compute, Logic
+from durableops.engine.ops import Ask, Compute, Logic
 from durableops.engine.records import ensure_loaded
 from durableops.errors import Fatal, InputRefused, RunCancelled, Suspended, WaitTimeout
 
@@ -109,7 +110,14 @@ def sleep_until(hand: Hand, when: datetime, *, key: str) -> Logic[None]:
     if when.tzinfo is None:
         raise Fatal(f"sleep_until got {when!r} without a time zone; give an aware datetime.")
     known = yield from known_wait(hand, "time", "sleep_until", key, "continue")
-    _sleep_on(known, "sleep_until", key, when - datetime.now(UTC))
+    # How far away the instant is, the database says: a worker's own clock may be minutes off (C067).
+    left = timedelta(0) if known is not None else when - (yield Ask(_database_now))
+    _sleep_on(known, "sleep_until", key, left)
+
+
+def _database_now(database: Database) -> datetime:
+    found: datetime = database.read("SELECT clock_timestamp()")[0][0]
+    return found
 
 
 def _sleep_on(known: KnownWait | None, name: str, key: str, length: timedelta) -> None:

@@ -24,22 +24,26 @@ GRACE_SECONDS = 5.0
 class Pool:
     """The processes of one module of tests: one upkeep and one worker that every test may use, others on request."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, *, skew: float | None = None, **settings: str) -> None:
         self.folder = folder
         self.environment = {**environment(), **settings}
         self._numbers = itertools.count(1)
         self._programs: list[Program] = []
         self._visitors: list[Program] = []
-        self.upkeep: Program = self._keep(self._start("upkeep"))
-        self.worker = self._keep(self._start_worker())
+        self.upkeep: Program = self._keep(self._start("upkeep", skew=skew))
+        self.worker = self.another_worker(skew=skew)
 
-    def _start(self, command: str, **settings: str) -> Program:
+    def _start(self, command: str, *, skew: float | None = None, **settings: str) -> Program:
         log = self.folder / f"{command}-{next(self._numbers)}.log"
-        return Program("manage.py", command, environment={**self.environment, **settings}, log=log)
+        return Program(*_command(command, skew), environment={**self.environment, **settings}, log=log)
 
-    def _start_worker(self, **settings: str) -> WorkerProgram:
+    def _start_worker(self, *, skew: float | None = None, **settings: str) -> WorkerProgram:
         log = self.folder / f"worker-{next(self._numbers)}.log"
-        return WorkerProgram("manage.py", "worker", environment={**self.environment, **settings}, log=log)
+        return WorkerProgram(*_command("worker", skew), environment={**self.environment, **settings}, log=log)
+
+    def another_worker(self, *, skew: float | None = None) -> WorkerProgram:
+        """A worker that stays as long as the pool."""
+        return self._keep(self._start_worker(skew=skew))
 
     def _keep[P: Program](self, program: P) -> P:
         self._programs.append(program)
@@ -48,7 +52,7 @@ class Pool:
     def visitor(self, *, failpoints: str = "", **settings: str) -> WorkerProgram:
         """Another worker, for one test. It has registered when this returns."""
         settings |= {"DURABLEOPS_FAILPOINTS": failpoints, "DURABLEOPS_FAILPOINT_RELEASE": str(self.folder / "release")}
-        found = self._start_worker(**settings)
+        found = self._start_worker(skew=None, **settings)
         self._visitors.append(found)
         found.ready()
         return found
@@ -70,6 +74,12 @@ class Pool:
         self.send_visitors_home()
         for program in self._programs:
             program.close()
+
+
+def _command(name: str, skew: float | None) -> list[str]:
+    if skew is None:
+        return ["manage.py", name]
+    return ["-m", "tests.acceptance.scripted.skewed", str(skew), name]
 
 
 class Told:

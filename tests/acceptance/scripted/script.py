@@ -20,6 +20,7 @@ class Facts(State):
     n: int = 0
     seconds: float = 0.0
     fails: bool = False
+    when: str = ""
 
 
 def mark(run: Run, what: str) -> None:

@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +225,18 @@ class Approval:
     @step
     def write(run: Run) -> None:
         run.call(deliver, resource="order", folder=run.state.folder)
+
+
+@workflow(name="acc-sleeper", version=1, state=Facts)
+class Sleeper:
+    """Sleeps until an instant, then for a while, then waits for what never comes: three timers."""
+
+    @step(retry=AT_ONCE)
+    def sleep(run: Run) -> None:
+        run.sleep_until(datetime.fromisoformat(run.state.when))
+        mark(run, "woke")
+        run.sleep(0.3)
+        run.wait_for("never", correlation=run.id, timeout=timedelta(seconds=0.3), on_timeout="continue")
 
 
 class Family(State):
