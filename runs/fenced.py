@@ -182,6 +182,7 @@ _PARTS: dict[str, str] = {
             x.downstream_id, x.error_class, x.error_message
         FROM x_records x, run
         ON CONFLICT (slot) DO NOTHING""",
+    # An intent that was withdrawn was never sent: taken up again, it is still the first sending.
     "intents": """
         INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource,
             author_key, safety, scope, state, attempts, reused, fence, intended_at, send_before, window_ends_at,
@@ -192,9 +193,8 @@ _PARTS: dict[str, str] = {
             now() + x.send_seconds * interval '1 second', now() + x.window_seconds * interval '1 second', '', '', ''
         FROM x_intents x, run WHERE {may_send} ORDER BY x.n
         ON CONFLICT (slot) DO UPDATE SET state = 'intended', completed_at = NULL, fence = excluded.fence,
-            attempts = runs_effect.attempts + 1, send_before = excluded.send_before, window_ends_at =
-            excluded.window_ends_at,
-            error_class = '', error_message = ''
+            send_before = excluded.send_before, window_ends_at = excluded.window_ends_at, error_class = '',
+            error_message = ''
         WHERE runs_effect.state = 'withdrawn' AND runs_effect.request_hash = excluded.request_hash
         RETURNING id, slot""",
     "repeats": """

@@ -396,7 +396,7 @@ def test_call_that_was_certainly_not_sent_is_withdrawn_and_intended_again(engine
     assert output(run) == "T-r1"
     assert len(set(desk.keys)) == 1
     [effect] = effects(run)
-    assert (effect.state, effect.attempts) == ("succeeded", 2)
+    assert (effect.state, effect.attempts) == ("succeeded", 1)
     assert "effects_repeated" not in events_of(run)
 
 

@@ -14,6 +14,7 @@ from durableops.engine import commands
 from durableops.engine.claim import claim_next
 from durableops.engine.database import Database
 from durableops.engine.inbound import send_event
+from durableops.errors import NotSent
 from durableops.upkeep.invariants import report
 from durableops.upkeep.invariants.check import Check
 from durableops.upkeep.invariants.report import CHECKS, Report, examine
@@ -164,6 +165,27 @@ def test_healthy_history_passes_every_check(history):
     assert [(f.check.name, f.sample) for f in found.broken] == []
     assert look().passed
     assert len(found.findings) == len(CHECKS) - 1
+
+
+def test_call_that_was_withdrawn_and_taken_up_again_is_no_repeat(engine):
+    answers = iter([NotSent("no connection"), NotSent("no connection"), {"id": "x"}])
+
+    @tool(safety="keyed", timeout=5, retry=NO_PAUSE, key_window=timedelta(hours=1))
+    def reach(call):
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @workflow(name="reaching", version=1, state=Facts)
+    class Reaching:
+        @step(retry=NO_PAUSE)
+        def go(run: Run):
+            run.call(reach, resource="far")
+
+    run = engine.run("reaching")
+    assert (run.state, run.effects.get().attempts) == ("succeeded", 1)
+    assert look().passed
 
 
 def test_wait_without_a_timeout_is_explained_and_not_broken(history):
