@@ -13,6 +13,7 @@ from benchmarks.marks import Mark, Marks
 from benchmarks.results import Figure, Result, at_most, spread
 from benchmarks.scratch import Place
 from benchmarks.wal import WalMeter
+from durableops.conf import get_conf
 from durableops.engine.start import start
 from durableops.engine.tenants import get_or_make_tenant
 
@@ -111,6 +112,8 @@ def _idle_rate(place: Place, connection: psycopg.Connection, seconds: float) -> 
     marks.new()
     with fleet(place) as processes:
         _wake_up(processes, marks)
+        # A session reports to the counters at the end of a transaction, and an idle worker makes one in a poll.
+        time.sleep(2 * get_conf().poll_seconds)
         before, began = _transactions(connection), time.monotonic()
         time.sleep(seconds)
         after, ended = _transactions(connection), time.monotonic()
@@ -122,7 +125,7 @@ def _wake_up(processes: Fleet, marks: Marks) -> None:
     processes.start_worker()
     _start("wake")
     marks.wait(lambda found: _ends(found) > 0, seconds=30)
-    time.sleep(1.0)  # its statistics reach the server's counters, and it falls asleep
+    time.sleep(1.0)  # it falls asleep
 
 
 def _transactions(connection: psycopg.Connection) -> int:
