@@ -15,9 +15,19 @@ from django.db import connection
 from durableops.conf import get_conf
 from tests import browser
 from tests.fixtures.cleaning import clean_by_deleting
-from tests.fixtures.engine import commits, database, engine, media, own_registry, second, tenant
+from tests.fixtures.engine import commits, database, engine, later, media, own_registry, second, tenant
 
-__all__ = ["clean_by_deleting", "commits", "database", "engine", "media", "own_registry", "second", "tenant"]
+__all__ = [
+    "clean_by_deleting",
+    "commits",
+    "database",
+    "engine",
+    "later",
+    "media",
+    "own_registry",
+    "second",
+    "tenant",
+]
 
 
 def on_database(url: str, name: str) -> str:
