@@ -40,9 +40,22 @@ def test_token_is_recognised_with_its_tenant_in_one_statement(acme, django_asser
         assert found.tenant == acme
 
 
-@pytest.mark.parametrize("change", [lambda s: s[:-1], lambda s: s + "a", lambda s: s.upper(), lambda s: s[:-1] + ("a" if s[-1] != "a" else "b"),
-                                    lambda s: " " + s, lambda s: "", lambda s: "dop_" + "0" * 12 + s[16:], lambda s: s.replace("dop_", "xyz_"),
-                                    lambda s: s + "\n", lambda s: "\ud800", lambda s: "\0"])  # fmt: skip
+CHANGES = {
+    "cut": lambda secret: secret[:-1],
+    "longer": lambda secret: secret + "a",
+    "capitals": lambda secret: secret.upper(),
+    "other last letter": lambda secret: secret[:-1] + ("a" if secret[-1] != "a" else "b"),
+    "space": lambda secret: " " + secret,
+    "line end": lambda secret: secret + "\n",
+    "nothing": lambda secret: "",
+    "other prefix": lambda secret: "dop_" + "0" * 12 + secret[16:],
+    "other kind": lambda secret: secret.replace("dop_", "xyz_"),
+    "surrogate": lambda secret: "\ud800",
+    "NUL": lambda secret: "\0",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_anything_else_is_refused_in_the_same_words(acme, change):
     issued = issue(acme)
     with pytest.raises(TokenRefused) as refused:

@@ -31,9 +31,13 @@ def send(request: HttpRequest, response: HttpResponse, body: EventRequest) -> St
     client = client_of(request)
     try:
         received = send_event(
-            body.name, tenant=client.tenant, actor=client.actor, correlation=body.correlation or "", payload=body.payload,
+            body.name,
+            tenant=client.tenant,
+            actor=client.actor,
+            correlation=body.correlation or "",
+            payload=body.payload,
             event_key=idempotency_key(request),
-        )  # fmt: skip
+        )
     except InputRefused as refused:
         if refused.path and refused.context.get("place") is None:
             raise InputRefused(refused.detail, path=f"/payload{refused.path}", place="body") from None

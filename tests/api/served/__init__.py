@@ -1,0 +1,1 @@
+"""An app for web processes of the tests: it brings the workflow they may start."""
