@@ -253,7 +253,7 @@ def test_withdrawn_slot_is_intended_again_with_the_same_request_only(execute):
     assert execute(write_for(run, intents=[intent(request_hash="x" * 64)])).intents == {}
     assert len(execute(write_for(run, intents=[intent()])).intents) == 1
     effect = IdempotencyRecord.objects.get()
-    assert (effect.state, effect.attempts, effect.completed_at) == ("intended", 2, None)
+    assert (effect.state, effect.attempts, effect.completed_at) == ("intended", 1, None)
 
 
 def test_reuse_is_counted_on_the_effect_the_run_and_the_receipt(execute):
