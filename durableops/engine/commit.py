@@ -27,6 +27,10 @@ RETURNING fence, head_seq"""
 _LOOK = """
 SELECT r.fence, r.head_seq, r.state, r.cancel_requested, extract(epoch FROM r.deadline_at - now())::float8
 FROM runs_run r WHERE r.id = %s"""
+# A move writes its event under the holder's fence. The state alone does not tell it from what a reaper did since.
+_MOVED = """
+SELECT 1 FROM runs_event WHERE run_id = %s AND fence = %s AND worker_id = %s AND from_state = 'running'
+AND event = ANY(%s)"""
 
 
 type Also = Callable[[Cursor, Written], None]
@@ -59,6 +63,10 @@ def execute(
         except errors.RestrictViolation as refused:
             # The backstop behind the statement's own conditions; reaching it means that one of them is missing.
             raise FenceLost(f"run {hand.run_id}: {refused.diag.message_primary}") from refused
+        except Exception:
+            # The step will fail of it; outcomes of its calls must still be written then.
+            hand.put_back(write)
+            raise
         if found is None:
             hand.lost = True
             raise FenceLost(
@@ -115,12 +123,15 @@ def _settle(database: Database, write: FencedWrite) -> tuple[Written | None, Fen
             if rows and (write.checkpoint is None or rows[0][1] == write.seq):
                 return None, replace(write, fence=rows[0][0])
             seen = database.fetch(_LOOK, [write.run_id])
+            moved = not rows and write.transition and database.fetch(
+                _MOVED, [write.run_id, write.fence, write.worker_id, [write.transition, "stop"]]
+            )  # fmt: skip
             break
         except ConnectionLost:
             continue
     if rows:
         return _as_landed(seen[0]), replace(write, fence=rows[0][0])
-    if seen and write.transition and seen[0][0] == write.fence and seen[0][2] != "running":
+    if moved:
         return _as_landed(seen[0]), write
     raise FenceLost(f"run {write.run_id} was taken by somebody else while the database was away.")
 

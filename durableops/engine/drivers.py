@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, assert_never
 
@@ -21,6 +22,7 @@ from durableops.engine.database import Database
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Ask, Attempt, Collect, Commit, Compute, Invoke, InvokeMany, Local, Logic, Op, Pause
 from durableops.errors import CallTimeout, ControlSignal
+from runs.fenced import FencedWrite, Written
 
 POOL_THREADS = 64
 PAUSE_SLICE_SECONDS = 0.05
@@ -84,6 +86,8 @@ class AsyncDriver:
     def __init__(self, database: Database, hand: Hand) -> None:
         self._sync = SyncDriver(database, hand)
         self.hand = hand
+        self._turn = asyncio.Lock()
+        """Things awaited together commit one after the other: each under the fence and head the one before left."""
 
     async def run[T](self, logic: Logic[T]) -> T:
         """Perform a piece of logic to its end and return its value."""
@@ -105,6 +109,8 @@ class AsyncDriver:
 
     async def perform(self, op: Op) -> Any:
         match op:
+            case Commit():
+                return await self._commit(op.write)
             case InvokeMany():
                 return TaskBatch(op)
             case Collect():
@@ -117,6 +123,24 @@ class AsyncDriver:
                 return await self._pause(op.seconds)
             case _:
                 return await asyncio.to_thread(self._sync.perform, op)
+
+    async def _commit(self, write: FencedWrite) -> Written:
+        try:
+            await self._turn.acquire()
+        except asyncio.CancelledError:
+            self.hand.put_back(write)
+            raise
+        try:
+            now = replace(write, fence=self.hand.fence, seq=self.hand.head_seq)
+            commit_ = asyncio.ensure_future(asyncio.to_thread(self._sync.perform, Commit(now)))
+            try:
+                return await asyncio.shield(commit_)
+            except asyncio.CancelledError:
+                # A thread cannot be cut off: what it commits must be known before anything else is written.
+                await asyncio.wait([commit_])
+                raise
+        finally:
+            self._turn.release()
 
     async def _pause(self, seconds: float) -> None:
         end = monotonic() + seconds

@@ -190,8 +190,8 @@ class Hand:
     def write(
         self, *, checkpoint: CheckpointRow | None = None, transition: str | None = None, **more: Any
     ) -> FencedWrite:
-        """Everything that is pending, as one write. It stays pending until `written`."""
-        return FencedWrite(
+        """Everything that is pending, as one write. What an async step says meanwhile belongs to the next one."""
+        made = FencedWrite(
             run_id=self.run_id,
             fence=self.fence,
             seq=self.head_seq,
@@ -212,6 +212,20 @@ class Hand:
             repeated=self._repeated,
             **more,
         )
+        self._clear_pending()
+        return made
+
+    def put_back(self, write: FencedWrite) -> None:
+        """Keep what a write that was not made was to say, before whatever came after it."""
+        self._outcomes = {row["id"]: row for row in write.outcomes} | self._outcomes
+        self._records = write.records + self._records
+        self._decisions = write.decisions + self._decisions
+        self._artifacts = write.artifacts + self._artifacts
+        self._events = [{**row, "n": n} for n, row in enumerate(write.events + self._events)]
+        self._logs = [{**row, "n": n} for n, row in enumerate(write.logs + self._logs)]
+        self._progress_told = self._progress_told or write.progress
+        self._reused += write.reused
+        self._repeated += write.repeated
 
     def written(self, write: FencedWrite, found: Written) -> None:
         """Take over what a write left behind."""
@@ -222,7 +236,6 @@ class Hand:
         self.deadline = _at(found.deadline_left)
         self.last_commit = monotonic()
         self.newest_effect = max([self.newest_effect, *found.intents.values()])
-        self._clear_pending()
 
     def advance_to(self, step: StepDefinition, *, state_json: str, state: State) -> None:
         """Go on with the next step: nothing of it can be on record yet. `state` was decoded from `state_json`."""
