@@ -72,6 +72,17 @@ ALTER TABLE runs_worker SET (fillfactor = 10, autovacuum_vacuum_threshold = 200,
 CREATE SEQUENCE runs_worker_number AS integer OWNED BY runs_worker.number;
 """
 
+# A 100 kB result is stored six times as fast as with the default; not every server is built with it, so it is asked.
+COMPRESSION = """
+DO $$ BEGIN
+    IF (SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression') THEN
+        ALTER TABLE runs_checkpoint ALTER COLUMN state SET COMPRESSION lz4, ALTER COLUMN output SET COMPRESSION lz4;
+        ALTER TABLE runs_effect ALTER COLUMN result SET COMPRESSION lz4;
+        ALTER TABLE runs_decision ALTER COLUMN result SET COMPRESSION lz4;
+    END IF;
+END $$;
+"""
+
 UNDO = "\n".join(
     [
         "DROP SEQUENCE runs_worker_number;",
@@ -87,4 +98,4 @@ UNDO = "\n".join(
 class Migration(migrations.Migration):
     dependencies = [("runs", "0001_record")]
 
-    operations = [migrations.RunSQL(FUNCTIONS + RUN_GUARDS + HISTORY_GUARDS + STORAGE, UNDO)]
+    operations = [migrations.RunSQL(FUNCTIONS + RUN_GUARDS + HISTORY_GUARDS + STORAGE + COMPRESSION, UNDO)]
