@@ -13,6 +13,7 @@ from django.db import connection
 from durableops.engine import commands
 from durableops.engine.inbound import send_event
 from durableops.engine.start import start
+from durableops.errors import InputRefused
 from runs.models import InboundEvent, LogLine, PauseSwitch, Run, Wait, Worker
 from tests.acceptance.pool import Desk, Pool, Told, server_now
 from tests.acceptance.processes import environment
@@ -188,3 +189,67 @@ def test_child_that_stands_still_and_goes_on_within_its_lease_loses_nothing(pool
     run.open_gate()
     run.until("succeeded")
     assert run.receipts() == []
+
+
+# C089, C091, C094, C095: what cannot be kept fails the step that produced it, names the place, and undoes no effect.
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("nul", "NUL"), ("surrogate", "surrogate"), ("nan", "nan"), ("infinity", "inf"), ("huge", "bytes"),
+        ("deep", "deep"), ("object", "object"), ("large number", "2^53"),
+    ],
+)  # fmt: skip
+def test_output_that_cannot_be_kept_fails_its_step_and_its_effect_stays_done(
+    pool: Pool, desk: Desk, what: str, said: str
+):
+    run = desk.start("acc-bad-output", what=what)
+    failed = run.until("failed")
+    assert failed.error_class.endswith("PayloadRefused")
+    assert said in failed.error_message
+    assert [(effect.state, effect.attempts) for effect in run.effects()] == [("succeeded", 1)]
+    assert len(run.world()) == 1
+
+
+# C089
+def test_error_text_that_no_database_takes_is_kept_with_marks(pool: Pool, desk: Desk):
+    run = desk.start("acc-bad-output", what="error")
+    failed = run.until("failed")
+    assert "a NUL" in failed.error_message
+    assert "\0" not in failed.error_message
+    assert [effect.state for effect in run.effects()] == ["succeeded"]
+
+
+# C095: a run stays in everybody's hand whatever its size.
+def test_input_over_the_limit_is_refused_and_leaves_nothing(pool: Pool, desk: Desk):
+    before = Run.objects.count()
+    with pytest.raises(InputRefused, match="bytes"):
+        desk.start("acc-quick", what="x" * 5_000_000)
+    assert Run.objects.count() == before
+    largest = desk.start("acc-suspends", what="x" * 1_000_000)
+    largest.until("waiting")
+    assert commands.cancel(largest.pk, tenant=desk.tenant, actor="olga", reason="too large").state == "cancelled"
+
+
+# C010: one run is of a workflow nobody knows, another's state cannot be read; the others of the same moment run.
+def test_unreadable_runs_are_parked_with_their_reasons_and_the_others_run(pool: Pool, desk: Desk):
+    pool.worker.park()
+    runs = [desk.start("acc-quick") for _ in range(10)]
+    third, seventh = runs[2], runs[6]
+    with psycopg.connect(owner_url()) as owner:
+        owner.execute("ALTER TABLE runs_checkpoint DISABLE TRIGGER USER")
+        owner.execute("UPDATE runs_checkpoint SET state = '{\"folder\": [}' WHERE run_id = %s", [seventh.pk])
+        owner.execute("ALTER TABLE runs_checkpoint ENABLE TRIGGER USER")
+        owner.execute(
+            "WITH gone AS (INSERT INTO runs_workflow_plan (workflow, version, schema_version, schema_hash, plan_hash,"
+            " plan, source_fingerprint, first_seen_at) SELECT 'gone', version, schema_version, schema_hash, plan_hash, plan,"
+            " source_fingerprint, now() FROM runs_workflow_plan WHERE workflow = 'acc-quick' RETURNING id)"
+            " UPDATE runs_run SET workflow = 'gone', plan_id = gone.id FROM gone WHERE runs_run.id = %s",
+            [third.pk],
+        )
+    pool.worker.unpark()
+    for run in runs:
+        run.until("in_review" if run in (third, seventh) else "succeeded")
+    assert "gone" in third.row.error_message
+    assert third.event("park").data["code"] == "workflow_unknown"
+    assert seventh.row.error_message
+    assert (third.row.worker_id, seventh.row.worker_id) == (None, None)

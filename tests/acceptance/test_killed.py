@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from durableops.engine.inbound import send_event
-from runs.models import Checkpoint, IdempotencyRecord, Run, Wait, Worker
+from runs.models import Checkpoint, IdempotencyRecord, Run, RunEvent, Wait, Worker
 from tests.acceptance.pool import Desk, Pool, Told
 from tests.examples.desks import running_desk
 from tests.waiting import eventually
@@ -195,10 +195,42 @@ def test_worker_killed_while_its_request_is_on_the_wire_repeats_the_same_key(poo
         requests, opened = tickets.requests(), tickets.tickets()
     pool.worker.unpark()
     assert len(opened) == 1
-    assert [r["key"] for r in requests] == [run.effects()[0].key] * 2
-    repeat = run.event("effects_repeated")
-    assert (repeat.data["cause"], repeat.data["effects"]) == ("worker_lost", [run.effects()[0].pk])
-    assert run.receipts()[0].repeated_effects == 1
+    [effect] = run.effects()
+    repeats = list(RunEvent.objects.filter(run_id=run.pk, event="effects_repeated").order_by("id"))
+    # While the first request is being answered, the desk tells the second one to come again: that too is named.
+    assert [r["key"] for r in requests] == [effect.key] * effect.attempts
+    assert len(repeats) == effect.attempts - 1
+    assert (repeats[0].data["cause"], repeats[0].data["effects"]) == ("worker_lost", [effect.pk])
+    assert all("409" in event.data["cause"] for event in repeats[1:])
+
+
+def charged_by_a_worker_that_died(pool: Pool, desk: Desk, *, fails: bool = False) -> Told:
+    """The charge went out, and its worker died before the answer was kept."""
+    visitor = pool.visitor(failpoints="after_answer=hold")
+    pool.worker.park()
+    run = desk.start("acc-charge", fails=fails)
+    eventually(run.world, hoping_for="a charge that went out")
+    visitor.kill_both()
+    pool.worker.unpark()
+    return run
+
+
+# C031: the other side has forgotten the key; asking again could charge twice, so a person is asked.
+def test_call_past_its_key_window_is_in_doubt_and_never_sent_again(pool: Pool, desk: Desk):
+    run = charged_by_a_worker_that_died(pool, desk)
+    run.until("in_doubt")
+    assert len(run.world()) == 1
+    assert [effect.state for effect in run.effects()] == ["in_doubt"]
+    assert "effect_in_doubt" in run.events()
+
+
+# C032: the request differs in something volatile; the slot does not, so the difference is shown and nothing is sent.
+def test_request_that_differs_on_the_second_attempt_is_a_conflict_and_not_sent(pool: Pool, desk: Desk):
+    run = charged_by_a_worker_that_died(pool, desk, fails=True)
+    failed = run.until("failed")
+    assert failed.error_class.endswith("EffectConflict")
+    assert len(run.world()) == 1
+    assert "effect_conflict" in run.events()
 
 
 # C007: the record says succeeded; whatever RQ's own registries believe afterwards changes nothing.

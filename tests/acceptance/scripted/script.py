@@ -21,6 +21,7 @@ class Facts(State):
     seconds: float = 0.0
     fails: bool = False
     when: str = ""
+    what: str = ""
 
 
 def mark(run: Run, what: str) -> None:

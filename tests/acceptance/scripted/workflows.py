@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from durableops import Call, Page, Retry, Run, State, step, tool, workflow
+from durableops import Call, Fatal, Page, Retry, Run, State, step, tool, workflow
 from examples.desk import post_ticket
 from tests.acceptance.scripted.script import Facts, append, deliver_to_file, mark, pass_gate
 
@@ -237,6 +238,41 @@ class Sleeper:
         mark(run, "woke")
         run.sleep(0.3)
         run.wait_for("never", correlation=run.id, timeout=timedelta(seconds=0.3), on_timeout="continue")
+
+
+@tool(safety="keyed", timeout=30, retry=AT_ONCE, key_window=timedelta(milliseconds=50))
+def charge(call: Call, *, folder: str, at: float = 0.0) -> dict[str, str]:
+    """Charge somebody whose bank forgets keys at once."""
+    return deliver_to_file(call, folder)
+
+
+@workflow(name="acc-charge", version=1, state=Facts)
+class Charge:
+    """One charge; asked to, it puts the time of day into its request, as it should not."""
+
+    @step(retry=AT_ONCE)
+    def pay(run: Run) -> None:
+        at = time.time() if run.state.fails else 0.0
+        run.call(charge, resource="invoice-7", folder=run.state.folder, at=at)
+
+
+BAD_OUTPUTS: dict[str, Any] = {
+    "nul": "a\0b", "surrogate": "a\ud800b", "nan": float("nan"), "infinity": {"x": [1e400]}, "huge": "x" * 2_000_000,
+    "deep": json.loads("[" * 200 + "]" * 200), "object": object(), "large number": 2**60,
+}  # fmt: skip
+"""What no step may return, by a short name."""
+
+
+@workflow(name="acc-bad-output", version=1, state=Facts)
+class BadOutput:
+    """Delivers, then returns what cannot be kept, or raises an error whose text cannot."""
+
+    @step(retry=AT_ONCE)
+    def work(run: Run) -> Any:
+        run.call(deliver, resource="parcel", folder=run.state.folder)
+        if run.state.what == "error":
+            raise Fatal("a NUL \0, half a pair \ud800")
+        return BAD_OUTPUTS[run.state.what]
 
 
 class Family(State):
