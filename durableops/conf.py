@@ -39,6 +39,7 @@ class Conf:
     slice_seconds: float = 5.0  # a run gives way after this long when others wait
     payload_max_bytes: int = 1024 * 1024  # the largest input, state, step output or effect result, encoded
     call_retry_after_cap_seconds: float = 60.0  # a downstream's Retry-After is believed up to this
+    session_locks: bool = True  # off behind a transaction pooler: workers are then judged by their counters alone
     prepare_statements: bool = True  # off behind a pooler that cannot keep prepared statements in transaction mode
 
 

@@ -60,6 +60,8 @@ class FencedWrite:
     """Effects about to be sent."""
     repeats: list[int] = field(default_factory=list)
     """Ids of effects about to be sent once more with their old key."""
+    unsent: list[int] = field(default_factory=list)
+    """Those of `repeats` that have certainly not been sent so far: only their time on the wire begins anew."""
     repeat_seconds: float = 0.0
     """How long from now those repeats may be put on the wire."""
     artifacts: list[dict[str, Any]] = field(default_factory=list)
@@ -198,7 +200,8 @@ _PARTS: dict[str, str] = {
         WHERE runs_effect.state = 'withdrawn' AND runs_effect.request_hash = excluded.request_hash
         RETURNING id, slot""",
     "repeats": """
-        UPDATE runs_effect e SET attempts = e.attempts + 1, fence = run.fence,
+        UPDATE runs_effect e SET fence = run.fence,
+            attempts = e.attempts + CASE WHEN e.id = ANY(%(unsent)s) THEN 0 ELSE 1 END,
             send_before = now() + %(repeat_seconds)s * interval '1 second'
         FROM run WHERE e.id = ANY(%(repeats)s) AND e.state = 'intended' AND {may_send}
         RETURNING e.id""",
@@ -362,7 +365,7 @@ def compile_write(write: FencedWrite, *, attached: tuple[str, str] | None = None
             params[name] = json.dumps(rows)
             parts.append(name)
     if write.repeats:
-        params |= {"repeats": write.repeats, "repeat_seconds": write.repeat_seconds}
+        params |= {"repeats": write.repeats, "unsent": write.unsent, "repeat_seconds": write.repeat_seconds}
         parts.append("repeats")
     if write.reused or write.repeated:
         params |= {"reused": write.reused, "repeated": write.repeated}

@@ -10,6 +10,8 @@ from decimal import Decimal
 from durableops.authoring.source import source_of_caller
 from durableops.errors import DefinitionError, Fatal
 
+MOST_ATTEMPTS = 10_000
+"""More attempts than this are a loop, not a retry; the record counts them in small numbers."""
 MAX_DELAY_SECONDS = 365 * 24 * 3600.0
 """No pause between two attempts is longer than a year, so it always fits in a timedelta."""
 
@@ -67,8 +69,10 @@ class Retry:
             raise refuse(f"Retry has give_up_on={self.give_up_on!r}; give a tuple of exception classes.")
 
     def _check_numbers(self) -> None:
-        if type(self.max_attempts) is not int or self.max_attempts < 1:
-            raise refuse(f"Retry has max_attempts={self.max_attempts!r}; give a whole number from 1.")
+        if type(self.max_attempts) is not int or not 1 <= self.max_attempts <= MOST_ATTEMPTS:
+            raise refuse(
+                f"Retry has max_attempts={self.max_attempts!r}; give a whole number from 1 to {MOST_ATTEMPTS}."
+            )
         for name, low, high in (
             ("first_delay", 0.001 if self.first_delay else 0.0, MAX_DELAY_SECONDS),
             ("factor", 1.0, 100.0),

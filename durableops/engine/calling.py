@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 KEY_HEADER = "Idempotency-Key"
 NO_WAIT_STATUS = (408, 425)
 RETRY_STATUS = (429, 503)
+DECODED_HEADERS = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 
 class LiveCall:
@@ -73,13 +74,14 @@ class LiveCall:
 
         headers = httpx.Headers(options.pop("headers", None))
         headers.setdefault(KEY_HEADER, self.key)
-        options.setdefault("timeout", max(0.001, self._started + self.timeout - monotonic()))
+        end = self._started + self.timeout
+        options.setdefault("timeout", max(0.001, end - monotonic()))
         self.check()
         try:
-            response = _client().request(method, url, headers=headers, **options)
+            with _client().stream(method, url, headers=headers, **options) as response:
+                return _judged(_read_by(response, end))
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise NotSent(f"{method} {url.split('?')[0]}: no connection ({error}).") from error
-        return _judged(response)
 
 
 def is_timeout(error: BaseException | None) -> bool:
@@ -88,6 +90,19 @@ def is_timeout(error: BaseException | None) -> bool:
     return isinstance(error, TimeoutError | CallTimeout) or (
         client is not None and isinstance(error, client.TimeoutException)
     )
+
+
+def _read_by(response: httpx.Response, end: float) -> httpx.Response:
+    """The answer with its body. httpx's timeouts start anew with each byte; the call's does not."""
+    import httpx
+
+    body = bytearray()
+    for chunk in response.iter_bytes():
+        body += chunk
+        if monotonic() > end:
+            raise httpx.ReadTimeout("the answer came too slowly", request=response.request)
+    headers = httpx.Headers([(k, v) for k, v in response.headers.raw if k.lower() not in DECODED_HEADERS])
+    return httpx.Response(response.status_code, headers=headers, content=bytes(body), request=response.request)
 
 
 def _judged(response: httpx.Response) -> httpx.Response:

@@ -63,7 +63,8 @@ class Lease:
         self._database.fetch(_END, {"id": self.id, "why": why[:200]})
 
     def _lock(self) -> None:
-        self._database.fetch("SELECT pg_try_advisory_lock(%s, %s)", [LOCK_CLASS, self._number])
+        if get_conf().session_locks:
+            self._database.fetch("SELECT pg_try_advisory_lock(%s, %s)", [LOCK_CLASS, self._number])
         self._locked_on = self._database.connects
 
 

@@ -121,8 +121,10 @@ def _commit_repeats(hand: Hand, repeats: list[Pending], *, waves: int) -> Logic[
     known = [one for one in known if not one.done]
     if not known:
         return
+    unsent = [one.effect_id for one in known if not one.maybe_sent]
+    sent = [one for one in known if one.maybe_sent]
     by_reason: dict[str, list[Pending]] = {}
-    for one in known:
+    for one in sent:
         by_reason.setdefault(one.repeat_because, []).append(one)
     for reason, ones in by_reason.items():
         hand.event(
@@ -134,10 +136,11 @@ def _commit_repeats(hand: Hand, repeats: list[Pending], *, waves: int) -> Logic[
                 "keys": [one.prepared.key for one in ones],
             },
         )
-    hand.repeat(len(known))
+    hand.repeat(len(sent))
     seconds = max(one.prepared.tool.timeout for one in known) * waves
     send_before = monotonic() + seconds
-    written = yield Commit(hand.write(repeats=[one.effect_id for one in known], repeat_seconds=seconds))
+    ids = [one.effect_id for one in known]
+    written = yield Commit(hand.write(repeats=ids, unsent=unsent, repeat_seconds=seconds))
     if not written.may_send:
         check_may_go_on(hand)
     for one in known:
@@ -163,6 +166,9 @@ def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
     if isinstance(error, ControlSignal):
         raise error
     if error is None:
+        if attempt.elapsed > one.prepared.tool.timeout:
+            # A plain function cannot be cut off. What it brought is a fact all the same, and taken.
+            _note_timeout(hand, one, attempt, next_state="its late answer was taken")
         _take_result(hand, one, attempt.value)
         return None
     if isinstance(error, Refused):
@@ -182,8 +188,8 @@ def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
         if isinstance(error, NotSent) and not one.maybe_sent:
             _note(hand, one, state="withdrawn", error=error)
         return None
-    if not isinstance(error, NotSent):
-        one.repeat_because = "call timeout" if timed_out else f"{type(error).__name__}: {_short(error)}"
+    # What never left goes through the record too: it may be put on the wire later than its intent said.
+    one.repeat_because = "call timeout" if timed_out else f"{type(error).__name__}: {_short(error)}"
     pause = retry.delay(one.attempt, hand.random)
     if isinstance(error, RetryLater):
         pause = max(pause, min(error.after_seconds, get_conf().call_retry_after_cap_seconds))
@@ -240,7 +246,7 @@ def _note_timeout(hand: Hand, one: Pending, attempt: Attempt, *, next_state: str
     firing = Firing(
         clock=Clock.CALL_TIMEOUT,
         limit_seconds=tool.timeout,
-        trigger=f"attempt {one.attempt} of {tool.name} for {one.prepared.resource!r} got no answer",
+        trigger=f"attempt {one.attempt} of {tool.name} for {one.prepared.resource!r} got no answer in time",
         elapsed_seconds=attempt.elapsed,
         phase=Phase.CALLING,
         next_state=next_state,

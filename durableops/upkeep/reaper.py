@@ -15,6 +15,7 @@ from uuid import UUID
 
 from durableops import failpoints
 from durableops.clock import monotonic
+from durableops.conf import get_conf
 from durableops.engine import bell
 from durableops.engine.burial import declare_ended, release_runs
 from durableops.engine.database import Database
@@ -113,7 +114,7 @@ class Reaper:
         sighting = self._seen.setdefault(worker_id, Sighting(counter=counter, moved_at=now))
         if counter != sighting.counter:
             sighting.counter, sighting.moved_at, sighting.lockless_since = counter, now, None
-        if locked:
+        if locked or not get_conf().session_locks:
             sighting.lockless_since = None
         elif sighting.lockless_since is None:
             sighting.lockless_since = now
