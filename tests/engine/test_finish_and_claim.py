@@ -1,0 +1,77 @@
+"""A worker that goes on: the commit that ends a run takes the next, and no run is lost when its answer is."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from durableops import State, step, workflow
+from runs import claiming
+from tests.factories import events_of
+
+pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
+
+
+class Nothing(State):
+    pass
+
+
+@pytest.fixture
+def one_step(engine):
+    @workflow(name="one", version=1, state=Nothing)
+    class One:
+        @step
+        def only(run):
+            return 1
+
+
+def test_worker_asks_for_work_once_however_many_runs_there_are(engine, one_step, monkeypatch):
+    asked = []
+    real = claiming.claim
+    monkeypatch.setattr(claiming, "claim", lambda *given, **named: asked.append(1) or real(*given, **named))
+    runs = [engine.start("one") for _ in range(3)]
+
+    assert engine.drain() == 3
+
+    # Once for the first run, and once more when the last one took nothing with it.
+    assert len(asked) == 2
+    for run in runs:
+        assert events_of(run) == ["start", "claim", "succeed"]
+
+
+def test_run_taken_by_a_commit_whose_answer_was_lost_goes_on(engine, one_step, monkeypatch):
+    real = claiming.execute_and_claim
+    breaks = [True]
+
+    def break_after(cursor, write):
+        answer = real(cursor, write)
+        if breaks:
+            breaks.clear()
+            cursor.connection.close()
+            raise psycopg.OperationalError("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(claiming, "execute_and_claim", break_after)
+    first, second = engine.start("one"), engine.start("one")
+
+    engine.drain()
+
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.state, second.state) == ("succeeded", "succeeded")
+    assert events_of(first) == ["start", "claim", "succeed"]
+    assert events_of(second) == ["start", "claim", "hand_back", "claim", "succeed"]
+
+
+def test_worker_that_stops_takes_no_run_with_its_finish(engine):
+    @workflow(name="last", version=1, state=Nothing)
+    class Last:
+        @step
+        def only(run):
+            engine.worker.stopping.begin(grace_seconds=60)
+
+    first, second = engine.start("last"), engine.start("last")
+    engine.drain()
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.state, second.state) == ("succeeded", "queued")
