@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import redis
-from django.core.management import call_command
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
@@ -16,6 +15,7 @@ from durableops.authoring import registry
 from durableops.authoring.definitions import ToolDefinition, WorkflowDefinition
 from tests.acceptance.pool import Desk, Pool, assert_invariants, make_desk
 from tests.conftest import forget_queue
+from tests.fixtures.cleaning import delete_everything
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def record(django_db_setup: None, django_db_blocker: DjangoDbBlocker, definition
     """The test database for a whole module: processes go on from test to test, so nothing is rolled back between."""
     with django_db_blocker.unblock():
         yield
-        call_command("flush", verbosity=0, interactive=False, inhibit_post_migrate=True)
+        delete_everything()
         connection.close()
 
 

@@ -241,8 +241,8 @@ def test_unreadable_runs_are_parked_with_their_reasons_and_the_others_run(pool: 
         owner.execute("ALTER TABLE runs_checkpoint ENABLE TRIGGER USER")
         owner.execute(
             "WITH gone AS (INSERT INTO runs_workflow_plan (workflow, version, schema_version, schema_hash, plan_hash,"
-            " plan, source_fingerprint, first_seen_at) SELECT 'gone', version, schema_version, schema_hash, plan_hash, plan,"
-            " source_fingerprint, now() FROM runs_workflow_plan WHERE workflow = 'acc-quick' RETURNING id)"
+            " plan, source_fingerprint, first_seen_at) SELECT 'gone', version, schema_version, schema_hash, plan_hash,"
+            " plan, source_fingerprint, now() FROM runs_workflow_plan WHERE workflow = 'acc-quick' RETURNING id)"
             " UPDATE runs_run SET workflow = 'gone', plan_id = gone.id FROM gone WHERE runs_run.id = %s",
             [third.pk],
         )
