@@ -8,14 +8,14 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from ninja.responses import Status
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from durableops.access import VERBS, Permission
 from durableops.api import reading
 from durableops.api.auth import client_of
 from durableops.api.bodies import idempotency_key, refuse_far
 from durableops.api.described import REFUSALS, asks
-from durableops.api.schemas import Run, RunPage, RunSummary, StartRequest
+from durableops.api.schemas import Instant, Run, RunPage, RunSummary, StartRequest
 from durableops.checkpoints.codec import check_key
 from durableops.engine.start import start as start_run
 from durableops.errors import InputRefused
@@ -73,7 +73,7 @@ class RunQuery(BaseModel):
     label: list[str] = Field(
         default_factory=list, max_length=MAX_LABEL_FILTERS, description="As `name:value`; all of these."
     )
-    since: AwareDatetime | None = Field(None, description="Created at or after this; with its zone.")
+    since: Instant | None = Field(None, description="Created at or after this; with its zone.")
     limit: int = Field(50, ge=1, le=MAX_PAGE)
     cursor: str = Field("", description="`next` of the page before.")
 
@@ -93,7 +93,7 @@ def list_runs(request: HttpRequest, query: Annotated[RunQuery, Query()]) -> RunP
     wanted = reading.RunFilter(
         states=[state.value for state in query.state],
         workflow=_text(query.workflow, "workflow") if query.workflow else "",
-        labels=dict(_label(text) for text in query.label),
+        labels=_labels(query.label),
         since=query.since,
     )
     return reading.page_of(client_of(request), wanted, limit=query.limit, cursor=query.cursor)
@@ -110,6 +110,13 @@ def _text(text: str, name: str) -> str:
         return check_key(text, what=name)
     except InputRefused as refused:
         raise InputRefused(refused.detail, path=name, place="query") from None
+
+
+def _labels(texts: list[str]) -> dict[str, str]:
+    pairs = [_label(text) for text in texts]
+    if len({name for name, _value in pairs}) < len(pairs):
+        raise InputRefused("a label is named twice; a run has one value for each.", path="label", place="query")
+    return dict(pairs)
 
 
 def _label(text: str) -> tuple[str, str]:

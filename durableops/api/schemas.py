@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from durableops.checkpoints.codec import MAX_KEY_BYTES, check_key
 from durableops.engine.commands import MAX_REASON_CHARACTERS
@@ -22,8 +23,21 @@ def _key(text: str) -> str:
         raise ValueError(refused.detail) from None
 
 
-Key = Annotated[str, Field(description=f"1 to {MAX_KEY_BYTES} bytes without control characters."), AfterValidator(_key)]
-Instant = Annotated[AwareDatetime, Field(strict=False)]
+def _iso(given: object) -> object:
+    # Left alone, a number would be taken for seconds since 1970.
+    if given is not None and not (isinstance(given, str) and _ISO.match(given)):
+        raise ValueError("it is not an instant such as 2026-11-29T14:00:00Z")
+    return given
+
+
+_ISO = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
+
+Key = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_KEY_BYTES, description=f"1 to {MAX_KEY_BYTES} bytes, no control characters."),
+    AfterValidator(_key),
+]
+Instant = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_iso)]
 Reason = Annotated[str, Field(max_length=MAX_REASON_CHARACTERS, description="Kept in the audit.")]
 
 
@@ -55,7 +69,7 @@ class RetryRequest(VerbRequest):
 
 
 class ApprovalRequest(_Request):
-    facts_hash: str = Field(min_length=64, max_length=64, description="As the wait showed it: what you decide about.")
+    facts_hash: str = Field(pattern="^[0-9a-f]{64}$", description="As the wait showed it: what you decide about.")
     reason: Reason = ""
 
 

@@ -30,7 +30,7 @@ class Caller:
         )  # fmt: skip
         self.http = Client(raise_request_exception=False)
 
-    def send(self, method: str, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> HttpResponse:
+    def send(self, method: str, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> Any:
         """Send a request; a body that is bytes goes as it is."""
         raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         given = {"Authorization": f"Bearer {self.issued.secret}", **headers}
@@ -40,13 +40,13 @@ class Caller:
         content_type = given.pop("content_type", "application/json")
         return self.http.generic(method, f"{PREFIX}{path}", raw, content_type=content_type, headers=given)
 
-    def get(self, path: str) -> HttpResponse:
+    def get(self, path: str) -> Any:
         return self.send("GET", path)
 
-    def post(self, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> HttpResponse:
+    def post(self, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> Any:
         return self.send("POST", path, body, key=key, **headers)
 
-    def start(self, given: Any = None, *, workflow: str = "order", key: str | None = None, **more: Any) -> HttpResponse:
+    def start(self, given: Any = None, *, workflow: str = "order", key: str | None = None, **more: Any) -> Any:
         """Start a run of the workflow of these tests."""
         return self.post("/runs", {"workflow": workflow, "input": given or {"customer": "ann"}, **more}, key=key)
 

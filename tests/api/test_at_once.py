@@ -104,7 +104,7 @@ def token(tenant: Tenant) -> str:
 
 
 def post(url: str, path: str, token: str, body: Any, key: str) -> httpx.Response:
-    headers: dict[str, str | bytes] = {"Authorization": f"Bearer {token}", "Idempotency-Key": key.encode()}
+    headers = {b"Authorization": b"Bearer " + token.encode(), b"Idempotency-Key": key.encode()}
     return httpx.post(f"{url}/api/v1{path}", json=body, headers=headers, timeout=60)
 
 

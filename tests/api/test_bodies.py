@@ -120,7 +120,7 @@ class Unread(io.RawIOBase):
 def test_body_is_refused_by_its_announced_length_before_it_is_read(length, status):
     request = RequestFactory().post("/api/v1/runs")
     request.META["CONTENT_LENGTH"] = length
-    request._stream = Unread()  # type: ignore[attr-defined]
+    request._stream = Unread()  # type: ignore[assignment]
 
     def view(request):
         raise AssertionError("the view was called")

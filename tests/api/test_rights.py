@@ -127,7 +127,7 @@ def test_token_that_has_ended_is_turned_away_at_every_address(acme, order, chang
 
 
 def test_session_of_a_signed_in_person_is_no_way_in(client, acme):
-    client.force_login(factories.make_person("admin"))  # type: ignore[arg-type]
+    client.force_login(factories.make_person("admin"))
     assert client.get("/api/v1/runs").status_code == 401
     assert client.post("/api/v1/events", b"{}", content_type="application/json").status_code == 401
 
