@@ -7,13 +7,15 @@ import random
 from durableops.authoring import registry
 from durableops.clock import monotonic
 from durableops.engine import retries
-from durableops.engine.watch import Watched
+from durableops.engine.watch import Watched, shown
 from durableops.errors import StepTimeout, WorkflowNotFound
 from durableops.limits.clocks import Clock, Firing, Phase
+from runs.states import TRANSITIONS
 from runs.transitions import Cursor, TransitionRefused, fire, record_event
 
 _LOOK = """
-SELECT r.workflow, p.version, r.step_attempts, r.worker_id FROM runs_run r JOIN runs_workflow_plan p ON p.id = r.plan_id
+SELECT r.workflow, p.version, r.step_id, r.step_attempts, r.worker_id, r.cancel_requested
+FROM runs_run r JOIN runs_workflow_plan p ON p.id = r.plan_id
 WHERE r.id = %s AND r.fence = %s AND r.state = 'running' FOR NO KEY UPDATE OF r"""
 
 
@@ -24,24 +26,26 @@ def take_away(cursor: Cursor, watched: Watched) -> bool:
     """
     cursor.execute(_LOOK, [watched.run_id, watched.fence])
     row = cursor.fetchone()
-    if row is None:
+    # The record has the step's whole name; what the child shows may be cut off.
+    if row is None or shown(row[2]) != watched.step_id:
         return False
-    workflow, version, attempts, worker_id = row
-    verdict = _verdict(workflow, version, watched, attempts + 1)
+    workflow, version, step_id, attempts, worker_id, cancelled = row
+    verdict = _verdict(workflow, version, step_id, attempts + 1)
     again = isinstance(verdict, retries.RetryAt)
+    event = "stop" if cancelled else "kill_step" if again else "give_up"
     firing = Firing(
         clock=Clock.STEP_TIMEOUT,
         limit_seconds=watched.timeout,
-        trigger=f"step {watched.step_id!r} did not end by itself and its process was killed",
+        trigger=f"step {step_id!r} did not end by itself and its process was killed",
         elapsed_seconds=monotonic() - watched.entered_at,
         phase=Phase.COMPUTING,
-        next_state="queued" if again else "failed",
+        next_state=TRANSITIONS[event].target,
     )
     record_event(
-        cursor, watched.run_id, "step_timeout", reason=firing.trigger, step_id=watched.step_id, attempt=attempts + 1,
+        cursor, watched.run_id, "step_timeout", reason=firing.trigger, step_id=step_id, attempt=attempts + 1,
         fence=watched.fence, worker_id=worker_id, data=firing.as_data(),
     )  # fmt: skip
-    message = f"step {watched.step_id!r} ran longer than {watched.timeout:g} s and did not stop"
+    message = f"step {step_id!r} ran longer than {watched.timeout:g} s and did not stop"
     sets = {
         "step_attempts": attempts + 1,
         "error_class": "durableops.errors.StepTimeout",
@@ -52,7 +56,7 @@ def take_away(cursor: Cursor, watched: Watched) -> bool:
     }
     try:
         fire(
-            "kill_step" if again else "give_up",
+            event,
             watched.run_id,
             using=cursor,
             fence=watched.fence,
@@ -66,9 +70,9 @@ def take_away(cursor: Cursor, watched: Watched) -> bool:
     return True
 
 
-def _verdict(workflow: str, version: int, watched: Watched, failed: int) -> retries.RetryAt | retries.GiveUp:
+def _verdict(workflow: str, version: int, step_id: str, failed: int) -> retries.RetryAt | retries.GiveUp:
     try:
-        step = registry.workflow(workflow, version).step(watched.step_id)
+        step = registry.workflow(workflow, version).step(step_id)
     except (WorkflowNotFound, KeyError):
         return retries.GiveUp(why="its step is unknown here")
     return retries.decide(step.retry, failed, StepTimeout(), random.Random())  # noqa: S311 - jitter

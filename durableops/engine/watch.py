@@ -12,6 +12,7 @@ from uuid import UUID
 
 _FORMAT = struct.Struct("=Q16sqd64sQ")
 SIZE = mmap.PAGESIZE
+NAME_BYTES = 48
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,11 @@ class Watched:
     """Monotonic clock, the same for all processes of a machine."""
 
 
+def shown(step_id: str) -> str:
+    """What the slot shows of a step's name: as much as fits."""
+    return step_id.encode()[:NAME_BYTES].decode(errors="replace")
+
+
 class Watch:
     """One slot, written by the child and read by the parent; a torn read shows as two different counts."""
 
@@ -35,7 +41,7 @@ class Watch:
 
     def enter(self, *, run_id: UUID, fence: int, step_id: str, timeout: float, entered_at: float) -> None:
         """Say that a step with a timeout begins."""
-        self._put(run_id.bytes, fence, timeout, step_id.encode()[:48] + struct.pack("=xd", entered_at))
+        self._put(run_id.bytes, fence, timeout, step_id.encode()[:NAME_BYTES] + struct.pack("=xd", entered_at))
 
     def leave(self) -> None:
         """Say that no step with a timeout is under way."""
