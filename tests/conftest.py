@@ -74,12 +74,11 @@ def clean_queue(redis_url: str) -> Iterator[redis.Redis]:
 
 
 def forget_queue(broker: redis.Redis) -> None:
-    """Delete this suite's queue, its registries and the jobs they name."""
+    """Delete this suite's queue, its registries, the jobs they name, and who announced to sleep on it."""
     name = get_conf().queue_name
     keys = list(broker.scan_iter(match=f"rq:*{name}*", count=1000))
     jobs = [b"rq:job:" + job for job in broker.lrange(f"rq:queue:{name}", 0, -1) if isinstance(job, bytes)]
-    if found := [*keys, *jobs]:
-        broker.delete(*found)
+    broker.delete(*keys, *jobs, f"durableops:sleepers:{name}")
 
 
 @pytest.fixture
