@@ -33,6 +33,7 @@ class RunRow:
     number: int
     waits_for: str
     waits_kind: str
+    due_at: datetime | None
     clock_at: datetime | None
     unreadable: bool
 
@@ -133,7 +134,7 @@ def row_of(run: Run, wait: Wait | None) -> RunRow:
     at = ids.index(run.step_id) if run.step_id in ids else -1
     return RunRow(
         run=run, steps=[(step, _block(run, n, at)) for n, step in enumerate(ids)], number=at + 1,
-        waits_for=wait.name if wait else "", waits_kind=wait.kind if wait else "",
+        waits_for=wait.name if wait else "", waits_kind=wait.kind if wait else "", due_at=wait.due_at if wait else None,
         clock_at=_next_clock(run, wait), unreadable=not readable or (at < 0 and not run.is_terminal),
     )  # fmt: skip
 

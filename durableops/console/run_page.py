@@ -172,7 +172,7 @@ def logs_tab(run: Run, access: Access, before: int | None) -> dict[str, Any]:
     for row in part.rows:
         row.shown = mask(row.fields) if sight and isinstance(row.fields, dict) else {}
         row.hidden = bool(row.fields) and not sight
-    return {"part": part, "traceback": traceback_of(run) if run.error_class else ""}
+    return {"part": part, "traceback": traceback_of(run) if run.error_class and sight else ""}
 
 
 def audit_tab(run: Run, access: Access, before: int | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from durableops import clock
 from durableops.console import timeline
 from durableops.console.access import Access
 from durableops.console.plans import plan_steps
-from durableops.console.words import length
+from durableops.console.words import count_of, length
 from durableops.masking import mask_text
 from runs.models import Checkpoint, Receipt, Run, RunEvent
 from runs.states import State
@@ -41,7 +41,7 @@ def timeline_tab(run: Run, access: Access) -> dict[str, Any]:
         "late": [event for event in events if event.event == "late_result_rejected"][::-1][:RECEIPTS_SHOWN],
         "cut": len(events) == EVENTS_DRAWN,
         "tools": effects_by_tool(run),
-        "traceback": traceback_of(run) if run.state == State.FAILED else "",
+        "traceback": traceback_of(run) if run.state == State.FAILED and access.sees_payloads(run.tenant_id) else "",
     }
 
 
@@ -54,11 +54,11 @@ def _drawing(
         if e.to_state
     ]
     commits = [
-        timeline.Commit(at=at, step_id=step, next_step=following)
+        timeline.Commit(at=at, step_id=step, next_step=following, page=kind == "page")
         for at, kind, step, following in Checkpoint.objects.filter(run=run)
         .order_by("-seq")
         .values_list("at", "kind", "step_id", "next_step")[:CHECKPOINTS_DRAWN]
-        if kind in ("step", "finish") and step
+        if kind != "start" and step
     ][::-1]
     now = clock.now()
     return timeline.draw(
@@ -132,10 +132,10 @@ def receipt_sentence(receipt: Receipt) -> str:
     parts = []
     if noticed is not None and running is not None:
         parts.append(f"Noticed after {length(noticed)}, running again after {length(running)}.")
-    reused, again = receipt.reused_effects, receipt.repeated_effects
-    parts.append(f"Reused {reused:,} recorded {'call' if reused == 1 else 'calls'}.")
-    if again:
-        parts.append(f"{again:,} without an outcome sent again with the old {'key' if again == 1 else 'keys'}.")
+    if receipt.reused_effects:
+        parts.append(f"Reused {count_of(receipt.reused_effects, 'recorded call')}.")
+    if again := receipt.repeated_effects:
+        parts.append(f"{count_of(again, 'call')} without an outcome sent again, with the old key.")
     if receipt.entered_again:
         parts.append(f"Step {receipt.step_id} was entered again from its last commit.")
-    return " ".join(parts)
+    return " ".join(parts) or "Nothing ran again."

@@ -32,11 +32,12 @@ class Move:
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """A step that was committed."""
+    """A checkpoint: a step that was committed, or a page of one."""
 
     at: datetime
     step_id: str
     next_step: str
+    page: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,20 +125,26 @@ def spans_of(moves: Sequence[Move], commits: Sequence[Commit], *, now: datetime)
 
 
 def _cut(move: Move, end: datetime, commits: Sequence[Commit], *, lost: bool, still: bool) -> list[Span]:
+    """One stretch in a worker's hand: a span for each step, and for what a lost worker had not committed."""
     inside = [commit for commit in commits if move.at < commit.at <= end]
-    pieces, start, step = [], move.at, move.step_id
+    pieces: list[Span] = []
+    start, step, saved = move.at, move.step_id, move.at
     for commit in inside:
-        pieces.append(
-            Span(step_id=commit.step_id, kind="running", state="succeeded", start=start, end=max(start, commit.at))
-        )
-        start, step = max(start, commit.at), commit.next_step
-    if step and (end > start or not pieces):
-        kind = "lost" if lost else "running"
-        pieces.append(
-            Span(step_id=step, kind=kind, state="running" if still else "failed" if lost else "succeeded", start=start,
-                 end=end, open=still)
-        )  # fmt: skip
-    return pieces
+        saved = max(saved, commit.at)
+        if not commit.page:
+            pieces.append(_ran(commit.step_id, start, saved))
+            start, step = saved, commit.next_step
+    if not step or (end <= start and pieces):
+        return pieces
+    if lost:
+        committed = [_ran(step, start, saved)] if saved > start else []
+        return [*pieces, *committed, Span(step_id=step, kind="lost", state="failed", start=saved, end=end)]
+    state = "running" if still else "succeeded"
+    return [*pieces, Span(step_id=step, kind="running", state=state, start=start, end=end, open=still)]
+
+
+def _ran(step: str, start: datetime, end: datetime) -> Span:
+    return Span(step_id=step, kind="running", state="succeeded", start=start, end=max(start, end))
 
 
 class Scale:
@@ -235,15 +242,16 @@ def _note(row: Row) -> None:
 
 
 def _ticks(scale: Scale, now: datetime) -> list[Mark]:
-    """A few instants along the top, none of them inside a fold."""
+    """A few instants along the top, each told once, none where a fold's length stands."""
     marks: list[Mark] = []
+    taken = [(scale.x(f.start) + scale.x(f.end)) / 2 for f in scale.folds]
     for n in range(7):
         x = LEFT + (RIGHT - LEFT) * n / 6
-        at = _instant(scale, x)
-        inside = any(fold.start < at < fold.end for fold in scale.folds)
-        if not inside and (not marks or x - marks[-1].x > 80):
-            text = moment(at, now=now)
-            marks.append(Mark(x=round(x, 1), y=0, label=text.split(", ")[-1] if marks else text))
+        text = moment(_instant(scale, x), now=now)
+        label = text.split(", ")[-1] if marks else text
+        free = x < RIGHT - 50 and all(not middle - 105 < x < middle + 45 for middle in taken)
+        if free and (not marks or marks[-1].label != label):
+            marks.append(Mark(x=round(x, 1), y=0, label=label))
     return marks
 
 

@@ -3,8 +3,8 @@
 
 const MORPH_KEEPS = new Set(["open", "checked", "value", "selected"]);
 
-// A live update leaves alone what a person has opened, ticked or typed.
-Idiomorph.defaults.ignoreActiveValue = true;
+// A live update leaves alone what a person has opened, ticked or typed. Not by ignoreActiveValue: that would also keep
+// the words of a focused button whose meaning has changed.
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
   !(MORPH_KEEPS.has(name) && node.matches("details, dialog, input, select, textarea, option"));
 

@@ -77,7 +77,3 @@ def main() -> None:
     if os.environ.get("CI"):
         sys.exit(f"set-up: no Chromium, and CI does not run without the browser tests. {REMEDY}")
     print(f"set-up: NO BROWSER: the browser tests will be SKIPPED. {REMEDY}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""An app with one workflow that a test can watch, hold and let go."""

@@ -1,0 +1,117 @@
+"""Every page in both schemes and at both ends of the widths: nothing for axe to find, nothing beyond the edge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from runs.models import RunEvent
+from tests.factories import make_checkpoint, make_effect, make_run, make_wait, make_worker, now
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def addresses():
+    worker = make_worker(versions={"made": [1]})
+    waiting = make_run(state="waiting", head_seq=1, started_at=now())
+    wait = make_wait(waiting, kind="approval", name="delivery", question="Deliver?", facts='{"rows":3}')
+    make_checkpoint(waiting, seq=2)
+    effect = make_effect(waiting, state="succeeded", result='{"id":"x"}', request_summary={"title": "t" * 300})
+    for event, state in (("start", "queued"), ("claim", "running"), ("suspend", "waiting")):
+        RunEvent.objects.create(run=waiting, event=event, to_state=state, step_id="first")
+    failed = make_run(state="failed", error_class="builtins.ValueError", error_message="no " * 100)
+    make_run(state="running", worker=worker)
+    tabs = ["timeline", "events", "checkpoints", "effects", "decisions", "logs", "audit"]
+    return [
+        "/overview/", "/runs/", "/runs/?q=foo:bar", "/runs/?view=people", "/workers/",
+        *(f"/runs/{waiting.pk}/?tab={tab}" for tab in tabs), f"/runs/{failed.pk}/",
+        f"/runs/{waiting.pk}/checkpoints/2/", f"/runs/{waiting.pk}/effects/{effect.pk}/",
+        f"/runs/{waiting.pk}/do/cancel/", f"/runs/{waiting.pk}/approvals/{wait.pk}/approve/",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_on_any_page(visit, addresses, dark):
+    page = visit("/overview/", dark=dark)
+    found = {}
+    for address in addresses:
+        page.goto(address)
+        page.evaluate(AXE)
+        violations = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
+        if violations:
+            found[address] = violations
+    assert found == {}
+
+
+@pytest.mark.parametrize("width", [320, 1920])
+def test_no_page_is_wider_than_the_window(visit, addresses, width):
+    page = visit("/overview/", width=width)
+    for address in addresses:
+        page.goto(address)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, address
+
+
+def test_filters_survive_reload_sharing_and_going_into_a_run_and_back(visit):
+    run = make_run(state="failed", labels={"team": 'a & b #1 + "50%" é'})
+    make_run(state="failed")
+    page = visit("/runs/?view=failed")
+    condition = f"label.team:{json.dumps(run.labels['team'], ensure_ascii=False)}"
+    page.get_by_label("Add a condition").fill(condition)
+    page.keyboard.press("Enter")
+    rows = page.locator(".run-row")
+    for again in (lambda: None, page.reload):
+        again()
+        expect(rows).to_have_count(1)
+        expect(page.locator(".cond span")).to_have_text(run.labels["team"])
+    rows.locator(".mono a").click()
+    expect(page.locator("h1")).to_contain_text("made")
+    page.go_back()
+    expect(rows).to_have_count(1)
+    shared = visit(page.url, who="viewer")
+    expect(shared.locator(".run-row")).to_have_count(1)
+    expect(shared.locator(".cond span")).to_have_text(run.labels["team"])
+    shared.get_by_label("Remove label.team").click()
+    expect(shared.locator(".run-row")).to_have_count(2)
+
+
+def test_list_updates_by_itself_and_keeps_what_is_typed(visit):
+    page = visit("/runs/")
+    page.get_by_label("Add a condition").fill("workf")
+    make_run(workflow="made")
+    expect(page.locator(".run-row")).to_have_count(1)
+    expect(page.get_by_label("Add a condition")).to_have_value("workf")
+    expect(page.get_by_label("Add a condition")).to_be_focused()
+
+
+def test_nothing_of_a_page_is_kept_after_signing_out(visit):
+    run = make_run(labels={"customer": "Miller"})
+    page = visit(f"/runs/{run.pk}/")
+    expect(page.locator(".meta")).to_contain_text("Miller")
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/sign-in/")
+    page.go_back()
+    expect(page.get_by_label("Password")).to_be_visible()
+    assert page.evaluate("localStorage.length + sessionStorage.length") == 0
+
+
+def test_keys_lead_everywhere(visit):
+    make_run()
+    page = visit("/overview/")
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    page.wait_for_url("**/runs/")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/runs/*-*/")
+    page.go_back()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Add a condition")).to_be_focused()
