@@ -9,13 +9,14 @@ from uuid import UUID
 from durableops.authoring import registry
 from durableops.conf import get_conf
 from durableops.engine.database import Database
+from durableops.engine.machine import machine
 from runs.ids import uuid7
 from runs.models.worker import LOCK_CLASS
 
 _REGISTER = """
-INSERT INTO runs_worker (id, number, host, pid, child_pid, started_at, counter, renewed_at, lease_seconds,
+INSERT INTO runs_worker (id, number, host, machine, pid, child_pid, started_at, counter, renewed_at, lease_seconds,
     heartbeat_seconds, draining, ended_why, versions)
-VALUES (%(id)s, nextval('runs_worker_number'), %(host)s, %(pid)s, %(child)s, now(), 0, now(), %(lease)s, %(beat)s,
+VALUES (%(id)s, nextval('runs_worker_number'), %(host)s, %(machine)s, %(pid)s, %(child)s, now(), 0, now(), %(lease)s, %(beat)s,
     false,
     '', %(versions)s::jsonb)
 RETURNING number"""
@@ -42,6 +43,7 @@ class Lease:
             {
                 "id": self.id,
                 "host": socket.gethostname()[:255],
+                "machine": machine(),
                 "pid": os.getpid(),
                 "child": child_pid,
                 "lease": conf.lease_seconds,

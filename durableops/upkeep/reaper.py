@@ -3,7 +3,8 @@
 A worker is judged by its counter, on this observer's own monotonic clock: unchanged for the lease time, it is dead. A
 missing advisory lock is a hint that shortens the wait to two heartbeats. What was seen is forgotten whenever this
 observer's own connection broke, and nobody is judged within one lease of the server's start: a restart of the database
-silences everybody at once. Several reapers may run; each judges for itself and the record decides.
+silences everybody at once. A worker of this very machine whose processes do not exist any more is dead without a wait.
+Several reapers may run; each judges for itself and the record decides.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from durableops.engine import bell
 from durableops.engine.burial import declare_ended, release_runs
 from durableops.engine.database import Database
 from durableops.engine.family import nudge_parent
+from durableops.engine.machine import has_gone, machine
 from runs.models.worker import LOCK_CLASS
 from runs.transitions import Fired
 
@@ -27,7 +29,7 @@ logger = logging.getLogger("durableops.reaper")
 
 # The lock's key stands in pg_locks as (classid, objid); objsubid 2 marks keys of two integers.
 _LIVING = """
-SELECT w.id, w.counter, w.lease_seconds, w.heartbeat_seconds, w.child_pid,
+SELECT w.id, w.counter, w.lease_seconds, w.heartbeat_seconds, w.machine, w.pid, w.child_pid,
     EXISTS (SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = %s::int::oid
             AND l.objid = w.number::oid AND l.objsubid = 2 AND l.granted
             AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())) AS locked,
@@ -65,9 +67,11 @@ class Reaper:
         self._forget_after_reconnect()
         now = monotonic()
         ended = 0
-        for worker_id, counter, lease, beat, _pid, locked, server_age in rows:
+        for worker_id, counter, lease, beat, place, pid, child_pid, locked, server_age in rows:
             sighting = self._sight(worker_id, counter, locked, now)
-            why = self._verdict(sighting, lease=lease, beat=beat, server_age=server_age, now=now)
+            why = _gone(place, pid, child_pid) or self._verdict(
+                sighting, lease=lease, beat=beat, server_age=server_age, now=now
+            )
             if why and self._declare(worker_id, sighting, why):
                 ended += 1
         living = {row[0] for row in rows}
@@ -140,3 +144,10 @@ class Reaper:
             bell.forget_worker(worker_id)
             logger.warning("worker %s is declared dead: %s", worker_id, why)
         return ended
+
+
+def _gone(place: str, pid: int, child_pid: int) -> str:
+    """Why a worker of this machine is certainly dead, or nothing. Both its processes must have gone."""
+    if not place or place != machine() or not has_gone(pid) or not (child_pid == 0 or has_gone(child_pid)):
+        return ""
+    return f"its processes have gone from this machine (parent {pid}, child {child_pid})"

@@ -15,6 +15,8 @@ class Worker(models.Model):
     id = models.UUIDField(primary_key=True)
     number = models.IntegerField(unique=True)
     host = models.CharField(max_length=255)
+    machine = models.CharField(max_length=100, default="", db_default="", blank=True)
+    """The running kernel and its numbering of processes: where an observer with the same one can ask for `pid`."""
     pid = models.IntegerField()
     child_pid = models.IntegerField(default=0)
     started_at = models.DateTimeField(db_default=Now())
