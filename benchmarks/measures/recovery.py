@@ -36,18 +36,25 @@ class Held:
     child: int
 
 
-def measure(place: Place, *, kills: int = 30, child_kills: int = 10, pool_kills: int = 5, seed: int = 0) -> Result:
-    """Kill one worker `kills` times, only its child `child_kills` times, and the whole pool `pool_kills` times."""
+def measure(
+    place: Place, *, kills: int = 30, near_kills: int = 10, child_kills: int = 10, pool_kills: int = 5, seed: int = 0
+) -> Result:
+    """Kill one worker on another machine than upkeep's `kills` times, one on the same machine `near_kills` times.
+
+    Then only a worker's child `child_kills` times, which its parent sees, and the whole pool `pool_kills` times.
+    """
     began = time.monotonic()
     with psycopg.connect(place.owner_url, autocommit=True) as connection, fleet(place) as processes:
         scene = _Scene(place, connection, processes, random.Random(seed))  # noqa: S311 - moments, not secrets
         scene.set_up()
-        alone = scene.repeat(scene.kill_worker, kills)
+        far = scene.repeat(scene.kill_far_worker, kills)
+        near = scene.repeat(scene.kill_worker, near_kills)
         children = scene.repeat(scene.kill_child, child_kills)
         pools = scene.repeat(scene.kill_pool, pool_kills)
     figures = {
-        "kills": Figure(value=kills + child_kills + pool_kills, unit="kills"),
-        **{f"worker_{name}": figure for name, figure in spread(alone, unit="s").items()},
+        "kills": Figure(value=kills + near_kills + child_kills + pool_kills, unit="kills"),
+        **{f"worker_{name}": figure for name, figure in spread(far, unit="s").items()},
+        **{f"near_worker_{name}": figure for name, figure in spread(near, unit="s").items()},
         **{f"child_{name}": figure for name, figure in spread(children, unit="s").items()},
         **{f"pool_{name}": figure for name, figure in spread(pools, unit="s").items()},
     }
@@ -83,6 +90,11 @@ class _Scene:
             self._settle()
             seen += [] if seconds is None else [seconds]
         return seen
+
+    def kill_far_worker(self) -> float | None:
+        """As `kill_worker`, of a pool that upkeep must judge from another machine: by its counter and its session."""
+        self._connection.execute("UPDATE runs_worker SET machine = 'another' WHERE ended_at IS NULL")
+        return self.kill_worker()
 
     def kill_worker(self) -> float | None:
         """SIGKILL a whole worker that holds a run; seconds until the run's next step starts. It is replaced."""

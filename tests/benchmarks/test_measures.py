@@ -12,7 +12,7 @@ from benchmarks import catalogue, table
 
 SIZES = {
     "engine": ["runs=3", "samples=2", "idle_seconds=0.2"],
-    "recovery": ["kills=1", "child_kills=1", "pool_kills=1"],
+    "recovery": ["kills=1", "near_kills=1", "child_kills=1", "pool_kills=1"],
 }
 
 
