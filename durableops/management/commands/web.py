@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 from typing import Any
 
 from django.core.handlers.wsgi import WSGIHandler
@@ -65,16 +64,15 @@ class Command(BaseCommand):
 def _listen(bind: str) -> socket.socket:
     """Open the socket ourselves: it says which port was free, and a taken one is told in a sentence."""
     host, _, port = bind.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise CommandError(f"--bind {bind!r} is not HOST:PORT, such as {DEFAULT_BIND}.")
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host.strip("[]") or "127.0.0.1", int(port)))
         listening.listen(128)
-    except ValueError:
-        raise CommandError(f"--bind {bind!r} is not HOST:PORT, such as {DEFAULT_BIND}.") from None
     except OSError as problem:
-        print(problem, file=sys.stderr)
+        listening.close()
         raise CommandError(f"{bind} cannot be listened on: {problem.strerror}. Choose another with --bind.") from None
     listening.set_inheritable(True)
     return listening
