@@ -71,13 +71,14 @@ def resume(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
 
 def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Cancel a run and everything below it. Accepted means that it ends cancelled; a finished run is refused."""
+    reason = _reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
         run = _locked(tenant, run_id)
         if run.is_terminal:
             raise _refused(run, "cancel", "an open run")
         before = {"state": run.state, "cancel_requested": run.cancel_requested}
         Run.objects.filter(pk=run.pk).update(
-            cancel_requested=True, cancel_requested_by=actor, cancel_reason=_reason(reason), paused=False
+            cancel_requested=True, cancel_requested_by=actor, cancel_reason=reason, paused=False
         )
         still_open = cancel_children(cursor, run.pk, actor=actor, reason=f"its parent was cancelled: {reason}")
         settled = run.state in PARKED and not still_open
@@ -101,6 +102,7 @@ def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at:
 
     A run whose deadline has passed needs a new one.
     """
+    reason = _reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
         run = _locked(tenant, run_id)
         if run.state not in sources("reopen"):
@@ -116,7 +118,7 @@ def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at:
             "step_attempts": 0,
             "recoveries": 0,
             "wake_cause": "operator",
-            "wake_detail": f"{actor}: {_reason(reason)}",
+            "wake_detail": f"{actor}: {reason}",
             "woken_at": now,
             "lost_at": None,
         }
@@ -135,11 +137,12 @@ def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at:
 
 def recheck(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Let a parked run be compared with the code once more, after the code was put right."""
+    reason = _reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
         run = _locked(tenant, run_id)
         if run.state not in sources("recheck"):
             raise _refused(run, "recheck", "in_review")
-        sets = {"wake_cause": "operator", "wake_detail": f"{actor}: {_reason(reason)}", "woken_at": db_now(cursor)}
+        sets = {"wake_cause": "operator", "wake_detail": f"{actor}: {reason}", "woken_at": db_now(cursor)}
         transitions.fire("recheck", run.pk, using=cursor, actor=actor, reason=reason, sets=sets)
         _audit(run, "recheck", actor=actor, reason=reason, before={"state": run.state}, after={"state": "queued"})
         transaction.on_commit(bell.ring)
@@ -301,4 +304,6 @@ def _audit_switch(switch: PauseSwitch, verb: str, *, actor: str, reason: str) ->
 
 
 def _reason(text: str) -> str:
-    return safe_text(text, limit=MAX_REASON_CHARACTERS)
+    """A reason as it is kept. Kept again, it stays as it is."""
+    kept = safe_text(text)
+    return kept if len(kept) <= MAX_REASON_CHARACTERS else kept[: MAX_REASON_CHARACTERS - 1] + "…"

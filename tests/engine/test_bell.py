@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import redis
 from django.db import transaction
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from rq.exceptions import DequeueTimeout
 
 from durableops import State, step, workflow
@@ -27,7 +29,7 @@ def nobody_listens(monkeypatch):
     """A broker at an address where none is."""
     from rq import Queue
 
-    away = redis.Redis(host="127.0.0.1", port=1, socket_connect_timeout=0.2)
+    away = redis.Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0))
     monkeypatch.setattr(bell, "queue", lambda: Queue(get_conf().queue_name, connection=away))
 
 
