@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -107,8 +107,8 @@ def _checked_scopes(scopes: Iterable[str]) -> list[str]:
     return [scope for scope in known if scope in wanted]
 
 
-def _audit(token: ApiToken, verb: str, *, actor: str, reason: str, after: dict[str, object]) -> None:
+def _audit(token: ApiToken, verb: str, *, actor: str, reason: str, after: Mapping[str, object]) -> None:
     AuditEntry.objects.create(
         tenant_id=token.tenant_id, actor=actor, verb=verb, target_kind="api token", target_id=token.prefix,
-        reason=safe_text(reason, limit=2000), after=after,
+        reason=safe_text(reason, limit=2000), after=dict(after),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from datetime import datetime
 from typing import Any
@@ -58,14 +59,21 @@ api.add_router("/approvals", approvals.router)
 
 def openapi_document() -> dict[str, Any]:
     """The OpenAPI 3.1 description, with problems under their own media type."""
+    document: dict[str, Any] = json.loads(openapi_text())
+    return document
+
+
+@functools.cache
+def openapi_text() -> str:
+    """The description as it is served; addresses do not change while a process lives."""
     document: dict[str, Any] = json.loads(json.dumps(api.get_openapi_schema(path_prefix=f"{PREFIX}/")))
     document["components"]["schemas"].pop("RunQuery", None)  # shown as parameters
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path in document["paths"].values():
         for operation in path.values():
-            # The framework adds a scheme of its own for each class of rights; ours name the scope.
+            # The framework adds a scheme of its own for each class of rights; ours names the scope.
             operation["security"] = [rule for rule in operation["security"] if "token" in rule]
             for status, answer in operation["responses"].items():
                 if int(status) >= 400:
                     answer["content"] = {problems.MEDIA_TYPE: answer["content"].pop("application/json")}
-    return document
+    return json.dumps(document, indent=1, ensure_ascii=False)

@@ -32,7 +32,7 @@ def _verb[V: Callable[..., Status[VerbDone]]](name: str, summary: str) -> Callab
     return decorate
 
 
-@_verb("approve", "Approve")
+@_verb("approve", "Approve what a run asks")
 def approve(request: HttpRequest, wait_id: int, body: ApprovalRequest) -> Status[VerbDone]:
     """Approve what a run asks, once. Refused (409) if it was answered, has expired, or shows other facts by now."""
     client = client_of(request)
@@ -43,7 +43,7 @@ def approve(request: HttpRequest, wait_id: int, body: ApprovalRequest) -> Status
     )
 
 
-@_verb("refuse", "Refuse")
+@_verb("refuse", "Refuse what a run asks")
 def refuse(request: HttpRequest, wait_id: int, body: RefusalRequest) -> Status[VerbDone]:
     """Refuse what a run asks, once, with a reason."""
     client = client_of(request)

@@ -6,13 +6,15 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_GET
 
 from durableops import errors
 from durableops.access import SCOPES
-from durableops.api.app import PREFIX, openapi_document
+from durableops.api.app import PREFIX, openapi_document, openapi_text
 from durableops.api.bodies import LengthRequired, WrongMediaType
 
 _ERRORS: tuple[type[errors.DurableOpsError], ...] = (
@@ -56,7 +58,7 @@ class Address:
     method: str
     path: str
     summary: str
-    about: list[str]
+    about: list[SafeString]
     scope: str
     parameters: list[Field]
     body: str
@@ -72,7 +74,7 @@ def problem_codes() -> dict[str, tuple[int, str]]:
 @require_GET
 def openapi(request: HttpRequest) -> HttpResponse:
     """The OpenAPI document."""
-    return JsonResponse(openapi_document())
+    return HttpResponse(openapi_text(), content_type="application/json")
 
 
 @require_GET
@@ -103,7 +105,11 @@ def _address(path: str, method: str, operation: dict[str, Any]) -> Address:
         method=method.upper(),
         path=path,
         summary=operation["summary"],
-        about=operation.get("description", "").split("\n\n"),
+        about=[
+            _with_code(paragraph)
+            for paragraph in operation.get("description", "").split("\n\n")
+            if paragraph.rstrip(".") != operation["summary"]
+        ],
         scope=operation["security"][0]["token"][0],
         parameters=[
             Field(name=each["name"], type=_type(each["schema"]), required=each.get("required", False),
@@ -117,6 +123,14 @@ def _address(path: str, method: str, operation: dict[str, Any]) -> Address:
             if int(status) < 400
         ],
     )  # fmt: skip
+
+
+def _with_code(paragraph: str) -> SafeString:
+    """Text between backticks as code."""
+    pieces = (
+        (f"<code>{escape(text)}</code>" if n % 2 else escape(text)) for n, text in enumerate(paragraph.split("`"))
+    )
+    return mark_safe("".join(pieces))  # noqa: S308  # every piece was escaped
 
 
 def _fields(schema: dict[str, Any]) -> list[Field]:

@@ -21,6 +21,7 @@ router = Router(tags=["events"])
     "",
     response={201: EventReceived, 200: EventReceived, **REFUSALS},
     operation_id="send_event",
+    summary="Send an event",
     **asks(VERBS["send_event"], key=True),
 )
 def send(request: HttpRequest, response: HttpResponse, body: EventRequest) -> Status[EventReceived]:

@@ -31,6 +31,7 @@ router = Router(tags=["runs"])
     "",
     response={201: RunSummary, 200: RunSummary, **REFUSALS},
     operation_id="start_run",
+    summary="Start a run",
     **asks(VERBS["start"], key=True),
 )
 def start(request: HttpRequest, response: HttpResponse, body: StartRequest) -> Status[RunSummary]:
@@ -78,7 +79,13 @@ class RunQuery(BaseModel):
     cursor: str = Field("", description="`next` of the page before.")
 
 
-@router.get("", response={200: RunPage, **REFUSALS}, operation_id="list_runs", **asks(Permission.VIEW))
+@router.get(
+    "",
+    response={200: RunPage, **REFUSALS},
+    operation_id="list_runs",
+    summary="List runs, newest first",
+    **asks(Permission.VIEW),
+)
 def list_runs(request: HttpRequest, query: Annotated[RunQuery, Query()]) -> RunPage:
     """List runs, newest first.
 
@@ -99,7 +106,13 @@ def list_runs(request: HttpRequest, query: Annotated[RunQuery, Query()]) -> RunP
     return reading.page_of(client_of(request), wanted, limit=query.limit, cursor=query.cursor)
 
 
-@router.get("/{uuid:run_id}", response={200: Run, **REFUSALS}, operation_id="get_run", **asks(Permission.VIEW))
+@router.get(
+    "/{uuid:run_id}",
+    response={200: Run, **REFUSALS},
+    operation_id="get_run",
+    summary="Read one run",
+    **asks(Permission.VIEW),
+)
 def get_run(request: HttpRequest, run_id: UUID) -> Run:
     """One run: why it is where it is, what it waits for, how far it is, and what came of it."""
     return reading.run_of(client_of(request), run_id)

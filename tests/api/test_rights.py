@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from datetime import timedelta
 from typing import Any
@@ -36,6 +37,7 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
 }
 
 
+@functools.cache
 def operations() -> dict[str, tuple[str, str, str]]:
     """Operation to method, path and the scope the description tells."""
     return {

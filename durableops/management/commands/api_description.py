@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from durableops.api.app import openapi_document
+from durableops.api.app import openapi_text
 
 
 class Command(BaseCommand):
@@ -15,4 +14,4 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.stdout.write(json.dumps(openapi_document(), indent=1, ensure_ascii=False))
+        self.stdout.write(openapi_text())
