@@ -12,6 +12,7 @@ from typing import Any
 
 from durableops.checkpoints.codec import canonical, hash_hex
 from durableops.errors import CompatibilityError, ControlSignal, DurableOpsError
+from durableops.masking import mask_text
 
 MAX_MESSAGE_CHARACTERS = 4_000
 MAX_TRACE_CHARACTERS = 32_000
@@ -57,7 +58,7 @@ def describe_error(error: BaseException) -> StoredError:
     code = kind.code if issubclass(kind, DurableOpsError | ControlSignal) else ""
     return StoredError(
         type=safe_text(f"{kind.__module__}.{kind.__qualname__}"),
-        message=safe_text(_text_of(error), limit=MAX_MESSAGE_CHARACTERS),
+        message=safe_text(mask_text(_text_of(error)), limit=MAX_MESSAGE_CHARACTERS),
         code=code,
     )
 
@@ -68,7 +69,7 @@ def describe_traceback(error: BaseException) -> str:
         text = "".join(traceback.format_exception(error))
     except Exception:  # noqa: BLE001 - formatting runs the author's __str__ and __repr__
         text = f"{type(error).__qualname__} (its traceback cannot be formatted)"
-    escaped = safe_text(text)
+    escaped = safe_text(mask_text(text))
     if len(escaped) <= MAX_TRACE_CHARACTERS:
         return escaped
     return f"[... {len(escaped) - MAX_TRACE_CHARACTERS} characters left out]\n{escaped[-MAX_TRACE_CHARACTERS:]}"

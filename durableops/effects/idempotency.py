@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from durableops.authoring.definitions import ToolDefinition
 from durableops.checkpoints.codec import canonical, check_key
+from durableops.masking import mask
 
 KEY_CHARACTERS = 48
 """Length of a downstream key: 24 bytes of SHA-256 in hexadecimal."""
 SUMMARY_CHARACTERS = 200
-SECRET_NAME = re.compile(r"pass(word|phrase|wd)|secret|token|authorization|api_?key|credential", re.IGNORECASE)
-MASK = "•••"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +66,14 @@ def prepare(
 
 
 def summarize(request: dict[str, Any]) -> dict[str, Any]:
-    """What people see of a request: its scalars, shortened, and the size of the rest; secrets by name are masked."""
+    """What people see of a request: its scalars, shortened, and the size of the rest; what looks secret is masked."""
     found: dict[str, Any] = {}
     for name, value in request.items():
-        if SECRET_NAME.search(name):
-            found[name] = MASK
-        elif isinstance(value, str):
+        if isinstance(value, str):
             found[name] = value if len(value) <= SUMMARY_CHARACTERS else value[:SUMMARY_CHARACTERS] + "…"
         elif value is None or isinstance(value, bool | int | float):
             found[name] = value
         else:
             found[name] = f"({len(value)} entries)" if isinstance(value, dict | list | tuple) else "(value)"
-    return found
+    masked: dict[str, Any] = mask(found)
+    return masked

@@ -15,6 +15,7 @@ from durableops.engine.drivers import AsyncDriver, SyncDriver
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Logic
 from durableops.errors import Fatal
+from durableops.masking import mask, mask_text
 
 LEVELS = ("debug", "info", "warning", "error")
 MESSAGE_CHARACTERS = 4000
@@ -81,8 +82,8 @@ class _Facts:
             raise Fatal(f"log level is {level!r}; give one of {', '.join(LEVELS)}.")
         self._hand.log(
             level,
-            safe_text(str(message), limit=MESSAGE_CHARACTERS),
-            {safe_text(name): _plain(value) for name, value in fields.items()},
+            safe_text(mask_text(str(message)), limit=MESSAGE_CHARACTERS),
+            mask({safe_text(name): _plain(value) for name, value in fields.items()}),
         )
 
 

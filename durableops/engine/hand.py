@@ -69,6 +69,12 @@ class Stopping:
 class Hand:
     """One claimed run. Not shared between threads except through the engine's ops."""
 
+    _outcomes: dict[int, dict[str, Any]]
+    _records: list[dict[str, Any]]
+    _decisions: list[dict[str, Any]]
+    _artifacts: list[dict[str, Any]]
+    _events: list[dict[str, Any]]
+    _logs: list[dict[str, Any]]
     _progress_told: tuple[int, int | None, str] | None
 
     def __init__(
@@ -216,16 +222,24 @@ class Hand:
         return made
 
     def put_back(self, write: FencedWrite) -> None:
-        """Keep what a write that was not made was to say, before whatever came after it."""
+        """Keep the outcomes of a write that could not be made, and how they came about, before whatever came after.
+
+        What else it held is made anew when the step is entered again; one of those things is why it failed.
+        """
         self._outcomes = {row["id"]: row for row in write.outcomes} | self._outcomes
+        told = [row for row in write.events if not row["moves"]]
+        self._events = [{**row, "n": n} for n, row in enumerate(told + self._events)]
+        self._reused += write.reused
+        self._repeated += write.repeated
+
+    def resume_pending(self, write: FencedWrite) -> None:
+        """Take back all of a write that was not even tried."""
+        self.put_back(write)
         self._records = write.records + self._records
         self._decisions = write.decisions + self._decisions
         self._artifacts = write.artifacts + self._artifacts
-        self._events = [{**row, "n": n} for n, row in enumerate(write.events + self._events)]
         self._logs = [{**row, "n": n} for n, row in enumerate(write.logs + self._logs)]
         self._progress_told = self._progress_told or write.progress
-        self._reused += write.reused
-        self._repeated += write.repeated
 
     def written(self, write: FencedWrite, found: Written) -> None:
         """Take over what a write left behind."""
@@ -248,12 +262,12 @@ class Hand:
         self.begin_entry(state)
 
     def _clear_pending(self) -> None:
-        self._outcomes: dict[int, dict[str, Any]] = {}
-        self._records: list[dict[str, Any]] = []
-        self._decisions: list[dict[str, Any]] = []
-        self._artifacts: list[dict[str, Any]] = []
-        self._events: list[dict[str, Any]] = []
-        self._logs: list[dict[str, Any]] = []
+        self._outcomes = {}
+        self._records = []
+        self._decisions = []
+        self._artifacts = []
+        self._events = []
+        self._logs = []
         self._progress_told = None
         self._reused = 0
         self._repeated = 0

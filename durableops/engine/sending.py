@@ -28,6 +28,7 @@ from durableops.errors import (
     RetryLater,
 )
 from durableops.limits.clocks import Clock, Firing, Phase
+from durableops.masking import mask_text
 
 MESSAGE_CHARACTERS = 2000
 
@@ -267,7 +268,7 @@ def _gave_up(one: Pending, error: BaseException) -> DurableOpsError:
 
 
 def _short(error: BaseException) -> str:
-    return safe_text(str(error), limit=MESSAGE_CHARACTERS) or type(error).__name__
+    return safe_text(mask_text(str(error)), limit=MESSAGE_CHARACTERS) or type(error).__name__
 
 
 def doubt_of(hand: Hand, prepared: Prepared, known: KnownEffect) -> EffectInDoubt:

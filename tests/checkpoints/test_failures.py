@@ -104,3 +104,18 @@ def test_ordinary_text_is_left_alone() -> None:
 def test_record_of_another_shape_is_refused(document: object) -> None:
     with pytest.raises(CompatibilityError):
         StoredError.from_json(document)
+
+
+def test_credentials_in_a_message_or_traceback_are_masked_before_they_are_stored():  # C146
+    def fail():
+        raise ValueError("POST https://user:hunter22@desk.example/x failed: Authorization: Bearer sk_test_12345678")
+
+    try:
+        fail()
+    except ValueError as error:
+        stored, trace = describe_error(error), describe_traceback(error)
+
+    for text in (stored.message, trace.split("ValueError", 1)[1]):
+        assert "hunter22" not in text
+        assert "sk_test_12345678" not in text
+        assert "desk.example" in text
