@@ -7,6 +7,7 @@ import logging
 from typing import Any
 from uuid import UUID
 
+import psycopg
 from django.db import close_old_connections
 
 from durableops import failpoints
@@ -67,6 +68,9 @@ def advance(
     try:
         while _one_step(database, hand, watch):
             pass
+    except (psycopg.DataError, psycopg.IntegrityError) as error:
+        # The database refused what no check of ours did. The step that said it fails, not the worker.
+        endings.fail_attempt(database, hand, error)
     except FenceLost as lost:
         endings.reject_late_result(database, hand, lost)
     return hand.next_claimed

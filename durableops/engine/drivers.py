@@ -128,7 +128,7 @@ class AsyncDriver:
         try:
             await self._turn.acquire()
         except asyncio.CancelledError:
-            self.hand.put_back(write)
+            self.hand.resume_pending(write)
             raise
         try:
             now = replace(write, fence=self.hand.fence, seq=self.hand.head_seq)

@@ -23,6 +23,7 @@ from durableops.engine.start import check_new
 from durableops.engine.waits import Suspend, known_wait, wait_row
 from durableops.errors import ChildrenFailed, CursorRegression, Fatal, WorkflowNotFound
 from runs.fenced import CheckpointRow
+from runs.models.artifact import DATA_CLASSES
 from runs.states import TERMINAL
 
 
@@ -36,6 +37,7 @@ class ChildOutcome:
     error: str
 
 
+MAX_CONTENT_TYPE_BYTES = 100
 END = {"end": True}
 """Cursor of a loop whose last page is committed, so that a resume after it does not begin again."""
 
@@ -170,6 +172,9 @@ def artifact(hand: Hand, name: str, data: Any, *, data_class: str, content_type:
     check_may_go_on(hand)
     yield from flush_if_stale(hand)
     codec.check_key(name, what="name of an artifact")
+    if data_class not in DATA_CLASSES:
+        raise Fatal(f"data_class is {data_class!r}; give one of {', '.join(DATA_CLASSES)}.")
+    codec.check_key(content_type, what="content type of an artifact", max_bytes=MAX_CONTENT_TYPE_BYTES)
     row = yield Compute(artifacts.store, (data,), {"tenant": hand.claimed.tenant})
     hand.keep({"name": name, "data_class": data_class, "content_type": content_type, **row})
     return str(row["content_hash"])

@@ -9,6 +9,7 @@ from typing import Any
 
 from durableops.authoring.definitions import ToolDefinition
 from durableops.checkpoints import codec
+from durableops.checkpoints.failures import safe_text
 from durableops.conf import get_conf
 from durableops.engine import calls
 from durableops.engine.checks import check_may_go_on, flush_if_stale
@@ -82,6 +83,7 @@ def approval(
     if known is not None and known.state == "open":
         raise Suspend(wait_row("approval", name, key), again=True)
     if known is None:
+        question = safe_text(question)
         text = codec.canonical(dict(facts or {}), what="facts", max_bytes=get_conf().payload_max_bytes)
         raise Suspend(
             wait_row("approval", name, key, expires=timeout, on_timeout=on_timeout, question=question, facts=text,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from durableops import Fatal, Retry, RetryLater, State, step, workflow
+from durableops import Fatal, Retry, RetryLater, State, step, tool, workflow
 from durableops.conf import override_conf
 from durableops.engine import commands
-from runs.models import Checkpoint, LogLine, PauseSwitch, Receipt, Run, RunEvent
+from runs.models import Checkpoint, IdempotencyRecord, LogLine, PauseSwitch, Receipt, Run, RunEvent
 from tests.factories import events_of, make_due, now
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
@@ -391,3 +391,34 @@ def test_large_state_fails_the_step_that_made_it(engine):
         run = engine.run("one")
     assert run.state == "failed"
     assert Checkpoint.objects.filter(run=run).count() == 1
+
+
+def test_write_that_the_database_refuses_fails_the_step_and_never_the_worker(engine, monkeypatch):
+    """A constraint met what no check of ours did: the outcomes of the calls before it are kept all the same."""
+    desk = []
+
+    @tool(safety="keyed", name="send")
+    def send(call):
+        desk.append(call.key)
+
+    def a(run):
+        run.call(send, resource="x")
+        run._hand.keep({"name": "a", "data_class": "junk", "content_type": "", "content_hash": "c", "size_bytes": 1, "path": ""})
+
+    one_step(a)
+    run = engine.run("one")
+    assert (run.state, run.step_attempts) == ("failed", 3)
+    assert "artifact_data_class_known" in run.error_message
+    assert len(desk) == 1
+    assert IdempotencyRecord.objects.get().state == "succeeded"
+
+
+def test_wait_that_the_database_refuses_fails_the_step_and_never_the_worker(engine, monkeypatch):
+    from durableops.engine import waits
+
+    real = waits.wait_row
+    monkeypatch.setattr(waits, "wait_row", lambda *args, **options: real(*args, **options) | {"on_timeout": "cry"})
+    one_step(lambda run: run.wait_for("go"), retry=ONCE)
+    run = engine.run("one")
+    assert run.state == "failed"
+    assert events_of(run) == ["start", "claim", "fail"]

@@ -339,6 +339,16 @@ def test_refusal_ends_the_run_as_cancelled_unless_the_step_wants_the_answer(engi
     assert "bob" in RunEvent.objects.get(run=run, event="stop").reason
 
 
+@pytest.mark.parametrize("question", ["a\0b", "\ud800", "<b>%s</b>", "x" * 100_000])
+def test_question_of_any_text_can_be_asked(engine, question):
+    one_step(lambda run: run.approval("delivery", question=question).by)
+    run = engine.run("one")
+    assert run.state == "waiting", run.error_message
+    commands.approve(Wait.objects.get().pk, tenant=engine.tenant, actor="ann")
+    engine.drain()
+    assert output(run) == "ann"
+
+
 def test_refusal_can_be_returned(engine):
     asks(on_refusal="return")
     run = engine.run("one")
