@@ -55,6 +55,8 @@ def _ranges(scan: Scan, *, order: str, beyond: str, limit: int, select: str) -> 
     if scan.states:
         states = "CROSS JOIN unnest(%(states)s::text[]) s(state)"
         bounds.append("r.state = s.state")
+    if scan.among:
+        bounds.append(scan.among)
     if scan.since:
         bounds.append("r.created_at >= %(since)s")
     if beyond:
@@ -158,28 +160,34 @@ def _next_clock(run: Run, wait: Wait | None) -> datetime | None:
 def view_counts(asked: RunFilter, visible: list[Tenant], names: Sequence[str] = ()) -> dict[str, str]:
     """How many runs each system view holds under the present conditions, up to a cap, in one statement.
 
-    The same walk as the list: a number and the page behind it cannot tell two stories.
+    The same walk as the list: a number and the page behind it cannot tell two stories. Conditions that no index knows
+    are walked for the view that is looked at alone; the others then have no number.
     """
-    chosen = [view for name, view in VIEWS.items() if not names or name in names]
+    walked = bool(asked.conditions) and not names
+    chosen = [v for name, v in VIEWS.items() if (v is asked.view if walked else not names or name in names)]
     parts: list[str] = []
     params: dict[str, Any] = {}
     for n, view in enumerate(chosen):
-        scan = asked.to_view(view).scan()
-        tenants = tenants_of(scan, visible)
-        if scan.nothing or not tenants:
-            parts.append("0")
-            continue
-        sql = _ranges(scan, order="DESC", beyond="", limit=COUNT_CAP + 1, select="1")
-        mine = _params(scan, tenants, None)
+        sql, mine = _count(asked.to_view(view), visible)
         # Each view has parameters of its own: the state lists differ.
         for key in sorted(mine, key=len, reverse=True):
             sql = sql.replace(f"%({key})s", f"%(v{n}_{key})s")
             params[f"v{n}_{key}"] = mine[key]
-        parts.append(f"(SELECT count(*) FROM ({sql} LIMIT {COUNT_CAP + 1}) c)")
+        parts.append(sql)
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {', '.join(parts)}", params)
         row = cursor.fetchone()
-    return {
+    found = {
         view.name: f"{COUNT_CAP:,}+" if number > COUNT_CAP else f"{number:,}"
         for view, number in zip(chosen, row, strict=True)
     }
+    return dict.fromkeys(VIEWS, "") | found
+
+
+def _count(asked: RunFilter, visible: list[Tenant]) -> tuple[str, dict[str, Any]]:
+    scan = asked.scan()
+    tenants = tenants_of(scan, visible)
+    if scan.nothing or not tenants:
+        return "0", {}
+    sql = _ranges(scan, order="DESC", beyond="", limit=COUNT_CAP + 1, select="1")
+    return f"(SELECT count(*) FROM ({sql} LIMIT {COUNT_CAP + 1}) c)", _params(scan, tenants, None)

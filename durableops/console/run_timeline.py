@@ -18,7 +18,7 @@ from durableops.masking import mask_text
 from runs.models import Checkpoint, Receipt, Run, RunEvent
 from runs.states import State
 
-EVENTS_DRAWN = 3000
+EVENTS_DRAWN = 2000
 CHECKPOINTS_DRAWN = 3000
 EFFECTS_COUNTED = 20_000
 RECEIPTS_SHOWN = 50

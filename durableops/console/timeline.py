@@ -64,6 +64,8 @@ class Bar:
     kind: str
     state: str
     title: str
+    tiny: bool = False
+    """Narrower than can be seen, or put together from such."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,7 @@ class Row:
     running: float = 0.0
     waiting: float = 0.0
     lost: int = 0
+    timeouts: int = 0
     note: str = ""
     note_x: float = 0.0
 
@@ -199,7 +202,7 @@ def draw(
             _place(rows[span.step_id], span, scale)
     for at, step, label in clocks:
         if step in rows:
-            rows[step].clocks.append(Mark(x=scale.x(at), y=rows[step].y, label=label))
+            _fired(rows[step], scale.x(at), label)
     for row in rows.values():
         _note(row)
     marks = [Mark(x=scale.x(at), y=0, label=label, number=number) for number, at, label in resumes]
@@ -220,15 +223,35 @@ def _place(row: Row, span: Span, scale: Scale) -> None:
     else:
         row.waiting += span.seconds
     title = f"{span.step_id}: {span.kind} {length(span.seconds)}, {moment(span.start)} to {moment(span.end)}"
+    fresh = Bar(x=x, width=round(max(NARROWEST, end - x), 1), kind=span.kind, state=span.state, title=title,
+                tiny=end - x < NARROWEST)  # fmt: skip
     last = row.bars[-1] if row.bars else None
-    # Bars closer than a pixel are one: thousands of slices stay a few rectangles.
-    if last and last.kind == span.kind and last.state == span.state and x - (last.x + last.width) < 1:
-        row.bars[-1] = Bar(x=last.x, width=round(max(NARROWEST, end - last.x), 1), kind=last.kind, state=last.state,
-                           title=f"{span.step_id}: {span.kind} several times until {moment(span.end)}")  # fmt: skip
+    alike = last is not None and (last.kind, last.state) == (span.kind, span.state)
+    # Thousands of slices stay a few rectangles: closer than a pixel is one, shown as the strongest of its kinds.
+    if last and x - (last.x + last.width) < 1 and (alike or (last.tiny and fresh.tiny)):
+        row.bars[-1] = _joined(last, fresh, end)
     else:
-        row.bars.append(
-            Bar(x=x, width=round(max(NARROWEST, end - x), 1), kind=span.kind, state=span.state, title=title)
-        )
+        row.bars.append(fresh)
+
+
+def _fired(row: Row, x: float, label: str) -> None:
+    """Mark a clock that fired; marks that would hide each other become one that counts them."""
+    row.timeouts += 1
+    if row.clocks and abs(x - row.clocks[-1].x) < 6:
+        number = row.clocks[-1].number + 1
+        row.clocks[-1] = Mark(x=row.clocks[-1].x, y=row.y, label=f"{number} timeouts, the last: {label}", number=number)
+    else:
+        row.clocks.append(Mark(x=x, y=row.y, label=label, number=1))
+
+
+_STRENGTH = {"queued": 0, "waiting": 1, "parked": 1, "running": 2, "lost": 3}
+
+
+def _joined(last: Bar, fresh: Bar, end: float) -> Bar:
+    strong = max(last, fresh, key=lambda bar: _STRENGTH[bar.kind])
+    step, _, rest = fresh.title.partition(":")
+    return Bar(x=last.x, width=round(max(last.width, end - last.x), 1), kind=strong.kind, state=strong.state,
+               title=f"{step}: several times, the last {rest.strip()}", tiny=last.tiny and fresh.tiny)  # fmt: skip
 
 
 def _note(row: Row) -> None:

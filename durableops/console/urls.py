@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from durableops.console import database as database  # connects its receiver
 from durableops.console.views import front, overview, run, runs, verbs, workers
 
 app_name = "console"

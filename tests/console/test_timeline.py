@@ -55,7 +55,29 @@ def test_thousands_of_slices_are_a_few_rectangles_inside_the_drawing():
     assert drawing is not None
     bars = drawing.rows[0].bars
     assert all(bar.x >= LEFT and bar.x + bar.width <= RIGHT + 3 for bar in bars)
-    assert len(bars) <= 3000
+    assert len(bars) == 1
+    assert bars[0].kind == "running"
+
+
+def test_lost_slice_is_seen_among_thousands():
+    moves = []
+    for n in range(1500):
+        moves += [
+            move(2 * n, "claim", "running"),
+            move(2 * n + 1, "lose_worker" if n == 700 else "hand_back", "queued"),
+        ]
+    drawing = draw(["a"], spans_of(moves, [], now=at(3000)), now=at(3000))
+    assert drawing is not None
+    assert "lost" in [bar.kind for bar in drawing.rows[0].bars]
+
+
+def test_hundreds_of_timeouts_are_counted_and_drawn_as_few_marks():
+    moves = [move(0, "claim", "running"), move(1000, "succeed", "succeeded")]
+    fired = [(at(n), "a", "no answer") for n in range(500)]
+    drawing = draw(["a"], spans_of(moves, [], now=at(1000)), clocks=fired, now=at(1000))
+    assert drawing is not None
+    assert drawing.rows[0].timeouts == 500
+    assert len(drawing.rows[0].clocks) < 100
 
 
 def test_a_run_without_history_has_no_drawing():
