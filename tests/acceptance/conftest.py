@@ -70,8 +70,10 @@ def pool(broker: redis.Redis, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.fixture
 def desk(record: None, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
     """Where the test starts its runs, under a tenant of its own. Afterwards every promise still holds."""
-    yield make_desk("t-" + request.node.originalname.replace("_", "-")[:80], tmp_path)
-    if "pool" in request.fixturenames:
-        visited: Pool = request.getfixturevalue("pool")
-        visited.send_visitors_home()
+    made = make_desk("t-" + request.node.originalname.replace("_", "-")[:80], tmp_path)
+    yield made
+    made.close()
+    visited: Pool = request.getfixturevalue("pool")
+    visited.send_visitors_home()
+    visited.worker.unpark()
     assert_invariants()

@@ -15,8 +15,7 @@ from durableops.engine.start import start
 from durableops.engine.tenants import get_or_make_tenant
 from durableops.upkeep.invariants.report import examine
 from runs.models import Checkpoint, IdempotencyRecord, Receipt, Run, RunEvent, Tenant
-from tests.acceptance.processes import Program, WorkerProgram, environment
-from tests.waiting import eventually
+from tests.acceptance.processes import PATIENCE_SECONDS, Program, WorkerProgram, environment, patiently
 
 GRACE_SECONDS = 5.0
 
@@ -108,7 +107,7 @@ class Told:
         """What was sent out."""
         return self.lines("world")
 
-    def until(self, state: str, *, timeout: float = 20.0) -> Run:
+    def until(self, state: str, *, timeout: float = PATIENCE_SECONDS) -> Run:
         """Wait until the run is in a state; a finished run that is not in it fails at once."""
 
         def there() -> Run | None:
@@ -118,12 +117,12 @@ class Told:
             assert not row.is_terminal, f"it is {row.state}: {row.error_message}"
             return None
 
-        found = eventually(there, timeout=timeout, hoping_for=f"a run that is {state}")
+        found = patiently(there, timeout=timeout, hoping_for=f"a run that is {state}")
         assert found is not None
         return found
 
-    def until_marked(self, step: str, what: str, *, times: int = 1, timeout: float = 20.0) -> None:
-        eventually(lambda: len(self.marks(step, what)) >= times, timeout=timeout, hoping_for=f"{step} {what}")
+    def until_marked(self, step: str, what: str, *, times: int = 1, timeout: float = PATIENCE_SECONDS) -> None:
+        patiently(lambda: len(self.marks(step, what)) >= times, timeout=timeout, hoping_for=f"{step} {what}")
 
     def events(self) -> list[str]:
         return list(RunEvent.objects.filter(run_id=self.pk).order_by("id").values_list("event", flat=True))
@@ -153,6 +152,12 @@ class Desk:
         self.tenant = tenant
         self.folder = folder
         self._numbers = itertools.count(1)
+        self._told: list[Told] = []
+
+    def close(self) -> None:
+        """Open every gate: what a failed test left must not stand in the way of the next one."""
+        for told in self._told:
+            told.open_gate()
 
     def start(
         self, workflow: str, *, shared: bool = False, options: dict[str, Any] | None = None, **given: Any
@@ -162,7 +167,8 @@ class Desk:
         folder.mkdir(exist_ok=True)
         given = {"folder": str(folder), **given}
         started = start(workflow, given, tenant=self.tenant, actor="tests", **(options or {}))
-        return Told(started.run_id, folder)
+        self._told.append(Told(started.run_id, folder))
+        return self._told[-1]
 
 
 def make_desk(name: str, folder: Path) -> Desk:

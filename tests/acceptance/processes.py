@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.conftest import on_database
 from tests.waiting import eventually
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-START_SECONDS = 30.0
+PATIENCE_SECONDS = 30.0
 QUICK = {
     "DURABLEOPS_APPS": "tests.acceptance.scripted",
     "DURABLEOPS_HEARTBEAT_SECONDS": "0.1",
@@ -40,6 +40,11 @@ def environment() -> dict[str, str]:
     if settings.DATABASE_APPLICATION_ROLE:
         return {**found, "DATABASE_URL": on_database(settings.DATABASE_URL, name), "DATABASE_OWNER_URL": owner}
     return {**found, "DATABASE_URL": owner, "DATABASE_OWNER_URL": ""}
+
+
+def patiently[T](check: Callable[[], T], *, timeout: float = PATIENCE_SECONDS, hoping_for: str) -> T:
+    """`eventually`, with time for processes to start on a machine that is busy."""
+    return eventually(check, timeout=timeout, hoping_for=hoping_for)
 
 
 class Program:
@@ -89,7 +94,7 @@ class WorkerProgram(Program):
                 raise RuntimeError(f"the worker ended at once:\n{self.words()}")
             return self.lease()
 
-        found = eventually(registered, timeout=START_SECONDS, hoping_for="a worker that has registered")
+        found = patiently(registered, hoping_for="a worker that has registered")
         assert found is not None
         return found
 
@@ -121,7 +126,7 @@ class WorkerProgram(Program):
         """SIGSTOP the child alone: the lease lives on, and nothing is claimed."""
         child = self.child
         os.kill(child, signal.SIGSTOP)
-        eventually(lambda: is_stopped(child), hoping_for="a child that stands still")
+        patiently(lambda: is_stopped(child), hoping_for="a child that stands still")
         assert not Run.objects.filter(worker__pid=self.pid, state="running").exists(), (
             "it was parked with a run in hand"
         )

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from django.core.management import call_command
 from django.db import connection
+from django.test import override_settings
 
 from durableops.embedded.binaries import find_binaries
 from durableops.embedded.identity import choose_identity
@@ -19,7 +20,7 @@ from durableops.embedded.places import places_for
 from durableops.embedded.postgres import Postgres
 from durableops.embedded.roles import DATABASE, OWNER, ensure_roles
 from durableops.embedded.valkey import Valkey
-from tests.waiting import eventually
+from tests.acceptance.processes import patiently
 
 
 class Broker:
@@ -41,7 +42,7 @@ class Broker:
     def kill(self) -> None:
         """SIGKILL: nothing is said to its clients, and nothing is written."""
         os.kill(int(self._pid_file.read_text()), signal.SIGKILL)
-        eventually(lambda: not self._server.is_running(), hoping_for="a broker that is gone")
+        patiently(lambda: not self._server.is_running(), hoping_for="a broker that is gone")
 
     def close(self) -> None:
         if self._server.is_running():
@@ -88,7 +89,8 @@ def on_server(url: str) -> Iterator[None]:
     connection.close()
     connection.settings_dict.update(there)
     try:
-        call_command("migrate", verbosity=0, interactive=False)
+        with override_settings(DATABASE_APPLICATION_ROLE=""):
+            call_command("migrate", verbosity=0, interactive=False)
         yield
     finally:
         connection.close()

@@ -10,8 +10,8 @@ import redis
 
 from durableops.conf import read_conf
 from tests.acceptance.pool import Desk, Pool
+from tests.acceptance.processes import patiently
 from tests.acceptance.servers import Broker
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.engine, pytest.mark.drill, pytest.mark.embedded, pytest.mark.django_db(transaction=True)]
 
@@ -46,7 +46,7 @@ def test_worker_finds_a_broker_that_comes_later(pool: Pool, desk: Desk, own_brok
     own_broker.start()
     name = read_conf(pool.environment).queue_name
     with redis.Redis.from_url(own_broker.url) as client:
-        eventually(lambda: client.exists(f"durableops:sleepers:{name}"), hoping_for="a worker that announces its sleep")
+        patiently(lambda: client.exists(f"durableops:sleepers:{name}"), hoping_for="a worker that announces its sleep")
     desk.start("acc-quick").until("succeeded")
 
 

@@ -13,8 +13,8 @@ from durableops.engine.database import Database
 from durableops.engine.lease import Lease
 from runs.models import IdempotencyRecord, Run, RunEvent, Worker
 from tests.acceptance.pool import Desk, Pool
+from tests.acceptance.processes import patiently
 from tests.acceptance.servers import DatabaseServer, on_server
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.engine, pytest.mark.drill, pytest.mark.embedded, pytest.mark.django_db(transaction=True)]
 RUNS = 60
@@ -78,10 +78,10 @@ def test_restart_during_recovery_loses_no_run_and_kills_no_worker(pool: Pool, de
     runs = [desk.start("acc-quick", shared=True) for _ in range(RUNS)]
     dead = owned_by_a_dead_worker(RUNS)
     pool.worker.unpark()
-    eventually(lambda: succeeded() >= 3, hoping_for="a recovery that is under way")
+    patiently(lambda: succeeded() >= 3, hoping_for="a recovery that is under way")
 
     server.restart_at_once()
-    eventually(lambda: succeeded() == RUNS, timeout=40, hoping_for=f"{RUNS} runs that are done")
+    patiently(lambda: succeeded() == RUNS, timeout=40, hoping_for=f"{RUNS} runs that are done")
 
     connection.close()
     world = runs[0].world()
@@ -102,7 +102,7 @@ def test_restart_while_a_step_computes_costs_it_nothing(pool: Pool, desk: Desk, 
     server.restart_at_once()
     run.open_gate()
     connection.close()
-    run.until("succeeded", timeout=30)
+    run.until("succeeded")
 
     assert len(run.marks("second", "began")) == 1
     assert len(run.world()) == 1

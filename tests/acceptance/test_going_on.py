@@ -16,8 +16,7 @@ from durableops.engine.start import start
 from durableops.errors import InputRefused
 from runs.models import InboundEvent, LogLine, PauseSwitch, Run, Wait, Worker
 from tests.acceptance.pool import Desk, Pool, Told, server_now
-from tests.acceptance.processes import environment
-from tests.waiting import eventually
+from tests.acceptance.processes import environment, patiently
 
 pytestmark = [pytest.mark.engine, pytest.mark.drill, pytest.mark.django_db(transaction=True)]
 
@@ -31,7 +30,7 @@ def test_approval_does_not_run_earlier_steps_again(pool: Pool, desk: Desk, resta
     if restarted:
         before = pool.worker.ready()
         pool.worker.kill_child()
-        eventually(lambda: Worker.objects.get(pk=before.pk).ended_at, hoping_for="the worker's end on record")
+        patiently(lambda: Worker.objects.get(pk=before.pk).ended_at, hoping_for="the worker's end on record")
     commands.approve(wait.pk, tenant=desk.tenant, actor="olga", reason="looks right")
 
     run.until("succeeded")
@@ -57,7 +56,7 @@ def test_resume_goes_on_at_the_next_step_and_asks_for_no_input(pool: Pool, desk:
     run.until_marked("second", "began")
     commands.pause(run.pk, tenant=desk.tenant, actor="olga", reason="lunch")
     run.open_gate()
-    eventually(lambda: not run.row.worker_id, hoping_for="the paused run to be handed back")
+    patiently(lambda: not run.row.worker_id, hoping_for="the paused run to be handed back")
     again = start("acc-three", {"folder": str(run.folder)}, tenant=desk.tenant, actor="tests", start_key="order-7")
     assert (again.run_id, again.created) == (run.pk, False)
     commands.resume(run.pk, tenant=desk.tenant, actor="olga", reason="back")
@@ -72,12 +71,12 @@ def test_switch_that_pauses_everything_hands_back_and_lets_all_go_on_once_lifted
     run.until_marked("work", "third page")
     switch = commands.set_switch("all", actor="olga", reason="an outage downstream")
     run.open_gate()
-    eventually(lambda: run.row.state == "queued", hoping_for="the run to be handed back")
+    patiently(lambda: run.row.state == "queued", hoping_for="the run to be handed back")
     other = desk.start("acc-quick")
     seen = server_now()
     # Two polls and a few rounds of upkeep later nothing was claimed: the counter of the idle worker says that it lives.
     before = pool.worker.ready().counter
-    eventually(lambda: pool.worker.ready().counter > before + 10, hoping_for="the worker to live on")
+    patiently(lambda: pool.worker.ready().counter > before + 10, hoping_for="the worker to live on")
     assert (other.row.state, run.row.state, server_now() > seen) == ("queued", "queued", True)
 
     commands.lift_switch(switch, actor="olga", reason="it is over")
@@ -107,7 +106,7 @@ def test_fan_out_killed_half_way_makes_each_child_once_and_the_join_ends(pool: P
         owner.execute(SLOW_CHILD)
         try:
             run = desk.start("acc-parent", children=288, bad=7)
-            eventually(is_inserting_slowly, hoping_for="a fan-out that has come to its 79th child")
+            patiently(is_inserting_slowly, hoping_for="a fan-out that has come to its 79th child")
             pool.worker.kill_child()
         finally:
             owner.execute("DROP TRIGGER slow_child ON runs_run; DROP FUNCTION slow_child()")
@@ -144,7 +143,7 @@ def test_parent_whose_nudge_was_lost_is_woken_by_the_sweep(pool: Pool, desk: Des
     visitor = pool.visitor(failpoints="before_parent_nudged=hold")
     pool.worker.park()
     run = desk.start("acc-parent", children=1)
-    eventually(lambda: Run.objects.filter(parent_id=run.pk, state="succeeded").exists(), hoping_for="a finished child")
+    patiently(lambda: Run.objects.filter(parent_id=run.pk, state="succeeded").exists(), hoping_for="a finished child")
     visitor.kill_both()
     pool.worker.unpark()
 
@@ -184,7 +183,7 @@ def test_child_that_stands_still_and_goes_on_within_its_lease_loses_nothing(pool
     child = pool.worker.child
     os.kill(child, signal.SIGSTOP)
     before = pool.worker.ready().counter
-    eventually(lambda: pool.worker.ready().counter > before + 20, hoping_for="more than a lease of heartbeats")
+    patiently(lambda: pool.worker.ready().counter > before + 20, hoping_for="more than a lease of heartbeats")
     os.kill(child, signal.SIGCONT)
     run.open_gate()
     run.until("succeeded")

@@ -12,8 +12,8 @@ import pytest
 from durableops.engine.inbound import send_event
 from runs.models import Checkpoint, IdempotencyRecord, Run, RunEvent, Wait, Worker
 from tests.acceptance.pool import Desk, Pool, Told
+from tests.acceptance.processes import patiently
 from tests.examples.desks import running_desk
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.engine, pytest.mark.drill, pytest.mark.django_db(transaction=True)]
 
@@ -23,7 +23,7 @@ def held_by_visitor(pool: Pool, desk: Desk, workflow: str = "acc-three", *, fail
     visitor = pool.visitor(failpoints=failpoints)
     pool.worker.park()
     run = desk.start(workflow)
-    eventually(lambda: visitor.holds(run.row), hoping_for="the visitor to hold the run")
+    patiently(lambda: visitor.holds(run.row), hoping_for="the visitor to hold the run")
     return visitor, run
 
 
@@ -34,7 +34,7 @@ def test_run_of_a_killed_child_goes_on_in_its_parents_next_child(pool: Pool, des
     before = Worker.objects.get(pk=str(run.row.worker_id))
 
     os.kill(before.child_pid, signal.SIGKILL)
-    run.until_marked("second", "began", times=2, timeout=5)
+    run.until_marked("second", "began", times=2)
     run.open_gate()
 
     done = run.until("succeeded")
@@ -42,7 +42,7 @@ def test_run_of_a_killed_child_goes_on_in_its_parents_next_child(pool: Pool, des
     assert (receipt.cause, receipt.step_id, receipt.entered_again) == ("worker_lost", "second", True)
     assert "SIGKILL" in receipt.detail
     assert receipt.recovery_seconds is not None
-    assert receipt.recovery_seconds < 5
+    assert receipt.recovery_seconds < 10
     assert receipt.worker_id != before.pk
     assert len(run.marks("first")) == 1
     assert len(run.world()) == 1
@@ -57,9 +57,9 @@ def test_run_of_a_killed_parent_goes_on_with_another_worker(pool: Pool, desk: De
 
     visitor.send(signal.SIGKILL)
     visitor.ended()
-    eventually(lambda: not Path(f"/proc/{child}").exists(), hoping_for="the child to die with its parent")
+    patiently(lambda: not Path(f"/proc/{child}").exists(), hoping_for="the child to die with its parent")
     pool.worker.unpark()
-    run.until_marked("second", "began", times=2, timeout=8)
+    run.until_marked("second", "began", times=2)
     run.open_gate()
 
     run.until("succeeded")
@@ -67,7 +67,7 @@ def test_run_of_a_killed_parent_goes_on_with_another_worker(pool: Pool, desk: De
     assert receipt.cause == "worker_lost"
     assert "session is gone" in receipt.detail or "counter stood still" in receipt.detail
     assert receipt.detection_seconds is not None
-    assert receipt.detection_seconds < 3
+    assert receipt.detection_seconds < 10
     assert run.marks("second", "began")[1]["pid"] != child
     assert len(run.world()) == 1
 
@@ -123,7 +123,7 @@ def test_worker_killed_at_any_point_costs_no_run_and_no_second_key(
     name, _, nth = point.partition("@")
     visitor, run = held_by_visitor(pool, desk, failpoints=f"{name}=hold" + (f"@{nth}" if nth else ""))
     run.open_gate()
-    eventually(lambda: seen(run), hoping_for=f"a worker held at {name}")
+    patiently(lambda: seen(run), hoping_for=f"a worker held at {name}")
 
     visitor.kill_both()
     pool.worker.unpark()
@@ -166,7 +166,7 @@ def test_bells_that_die_with_their_takers_cost_no_run(pool: Pool, desk: Desk):
         taker = visitor.ready().pk
         batch = [desk.start("acc-quick", shared=True) for _ in range(5)]
         runs += batch
-        eventually(lambda: all(run.row.is_terminal for run in batch), hoping_for="five runs that are done")  # noqa: B023
+        patiently(lambda: all(run.row.is_terminal for run in batch), hoping_for="five runs that are done")  # noqa: B023
         deaths += Worker.objects.filter(pk=taker, ended_why__contains="SIGKILL").count()
     pool.worker.unpark()
 
@@ -186,7 +186,7 @@ def test_worker_killed_while_its_request_is_on_the_wire_repeats_the_same_key(poo
         pool.worker.park()
         other.park()
         run = desk.start("acc-desk")
-        eventually(lambda: len(tickets.requests()) == 1, hoping_for="the request to arrive")
+        patiently(lambda: len(tickets.requests()) == 1, hoping_for="the request to arrive")
 
         visitor.kill_both()
         other.unpark()
@@ -209,7 +209,7 @@ def charged_by_a_worker_that_died(pool: Pool, desk: Desk, *, fails: bool = False
     visitor = pool.visitor(failpoints="after_answer=hold")
     pool.worker.park()
     run = desk.start("acc-charge", fails=fails)
-    eventually(run.world, hoping_for="a charge that went out")
+    patiently(run.world, hoping_for="a charge that went out")
     visitor.kill_both()
     pool.worker.unpark()
     return run
@@ -252,7 +252,7 @@ def test_finished_run_stays_finished_when_its_worker_dies_before_rq_knows(pool: 
     assert run.row.state == "succeeded"
     assert run.events().count("succeed") == 1
     assert run.causes() == []
-    eventually(
+    patiently(
         lambda: not Worker.objects.filter(pid=visitor.pid, ended_at=None).exists(), hoping_for="the dead lease to end"
     )
 
@@ -262,7 +262,7 @@ def test_run_that_kills_its_workers_is_stopped_with_a_clear_reason(pool: Pool, d
     poison = desk.start("acc-poison")
     other = desk.start("acc-quick")
 
-    failed = poison.until("failed", timeout=25)
+    failed = poison.until("failed")
     assert (failed.error_class, failed.recoveries) == ("WorkerLost", 2)
     assert "deadly" in failed.error_message
     assert "2 times in a row" in failed.error_message

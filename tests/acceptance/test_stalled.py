@@ -12,9 +12,8 @@ import pytest
 from durableops.conf import read_conf
 from runs.models import Checkpoint, RunEvent, Worker
 from tests.acceptance.pool import Desk, Pool
-from tests.acceptance.processes import backends
+from tests.acceptance.processes import backends, patiently
 from tests.examples.desks import running_desk
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.engine, pytest.mark.drill, pytest.mark.django_db(transaction=True)]
 
@@ -28,7 +27,7 @@ def test_worker_that_wakes_after_its_lease_is_refused_and_the_chain_stays_linear
     late_worker = visitor.ready()
     child = visitor.stop()
 
-    eventually(lambda: Worker.objects.get(pk=late_worker.pk).ended_at, hoping_for="the lease to run out")
+    patiently(lambda: Worker.objects.get(pk=late_worker.pk).ended_at, hoping_for="the lease to run out")
     pool.worker.unpark()
     run.until_marked("second", "began", times=2)
     run.open_gate()
@@ -36,7 +35,7 @@ def test_worker_that_wakes_after_its_lease_is_refused_and_the_chain_stays_linear
 
     os.kill(child, signal.SIGCONT)
     visitor.send(signal.SIGCONT)
-    eventually(lambda: "late_result_rejected" in run.events(), hoping_for="the late write to be refused")
+    patiently(lambda: "late_result_rejected" in run.events(), hoping_for="the late write to be refused")
 
     refused = run.event("late_result_rejected")
     assert (refused.worker_id, refused.step_id, refused.fence) == (late_worker.pk, "second", 1)
@@ -120,7 +119,7 @@ def test_step_that_swallows_its_timeout_is_killed_and_the_run_goes_on_by_policy(
 
 def test_step_that_never_stops_fails_its_run_when_its_attempts_are_spent(pool: Pool, desk: Desk):
     run = desk.start("acc-stubborn", fails=True)
-    failed = run.until("failed", timeout=30)
+    failed = run.until("failed")
     assert failed.error_class == "durableops.errors.StepTimeout"
     assert [m["attempt"] for m in run.marks("hold_on")] == [1, 2]
     assert run.marks("after") == []

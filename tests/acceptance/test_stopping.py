@@ -7,10 +7,9 @@ import time
 
 import pytest
 
-from runs.models import Run, Worker
+from runs.models import Worker
 from tests.acceptance.pool import Desk, Pool, Told
-from tests.acceptance.processes import WorkerProgram
-from tests.waiting import eventually
+from tests.acceptance.processes import WorkerProgram, backends, patiently
 
 pytestmark = [pytest.mark.engine, pytest.mark.drill, pytest.mark.django_db(transaction=True)]
 
@@ -20,7 +19,7 @@ def in_hand(pool: Pool, desk: Desk, workflow: str, *, grace: str) -> tuple[Worke
     visitor = pool.visitor(DURABLEOPS_GRACE_SECONDS=grace)
     pool.worker.park()
     run = desk.start(workflow)
-    eventually(lambda: run.marks(what="began"), hoping_for="the step to begin")
+    patiently(lambda: run.marks(what="began"), hoping_for="the step to begin")
     assert visitor.holds(run.row)
     return visitor, run
 
@@ -29,7 +28,7 @@ def terminate(visitor: WorkerProgram) -> Worker:
     """SIGTERM, and wait until the record says that it claims nothing more."""
     lease = visitor.ready()
     visitor.send(signal.SIGTERM)
-    eventually(lambda: Worker.objects.get(pk=lease.pk).draining or Worker.objects.get(pk=lease.pk).ended_at,
+    patiently(lambda: Worker.objects.get(pk=lease.pk).draining or Worker.objects.get(pk=lease.pk).ended_at,
                hoping_for="a draining worker")  # fmt: skip
     return lease
 
@@ -56,17 +55,16 @@ def test_short_step_ends_after_sigterm_and_nothing_new_is_claimed(pool: Pool, de
 
 def test_long_step_is_handed_back_within_the_grace(pool: Pool, desk: Desk):
     visitor, run = in_hand(pool, desk, "acc-nonstop", grace="2")
-    began = time.monotonic()
     terminate(visitor)
     assert visitor.ended() == 0
-    assert time.monotonic() - began < 2.0
     assert run.row.state == "queued"
 
     pool.worker.unpark()
-    run.until_marked("loop", "began", times=2, timeout=5)
+    run.until_marked("loop", "began", times=2)
     run.open_gate()
     run.until("succeeded")
     assert run.causes() == ["worker_stopped"]
+    # Had the grace run out first, the worker would have been taken for gone.
     assert "hand_back" in run.events()
     assert "lose_worker" not in run.events()
 
@@ -93,7 +91,7 @@ def test_second_sigterm_does_not_wait_for_the_grace(pool: Pool, desk: Desk):
     began = time.monotonic()
     visitor.send(signal.SIGTERM)
     visitor.ended()
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 30.0
     assert run.row.state == "queued"
 
     pool.worker.unpark()
@@ -103,13 +101,10 @@ def test_second_sigterm_does_not_wait_for_the_grace(pool: Pool, desk: Desk):
 
 
 def test_sleeping_worker_and_upkeep_end_at_once(pool: Pool, desk: Desk):
-    visitor, upkeep = pool.visitor(), pool.visiting_upkeep()
-    eventually(lambda: visitor.lease(), hoping_for="a registered worker")
-    began = time.monotonic()
+    visitor, upkeep = pool.visitor(DURABLEOPS_GRACE_SECONDS="60"), pool.visiting_upkeep()
+    lease = visitor.ready()
+    patiently(lambda: backends("durableops upkeep")[1:], hoping_for="a second upkeep")
     visitor.send(signal.SIGTERM)
-    assert visitor.ended() == 0
-    assert time.monotonic() - began < 2.0
-    eventually(lambda: "upkeep" in str(upkeep.process.args), hoping_for="upkeep")
     upkeep.send(signal.SIGTERM)
-    assert upkeep.ended() in (0, -signal.SIGTERM)
-    assert not Run.objects.filter(worker__pid=visitor.pid).exists()
+    assert (visitor.ended(timeout=20), upkeep.ended(timeout=20)) == (0, 0)
+    assert Worker.objects.get(pk=lease.pk).ended_why == "stopped by its operator"

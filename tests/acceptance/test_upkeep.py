@@ -12,8 +12,7 @@ from rq import Queue
 from durableops.engine import bell, commands
 from runs.models import Run, RunEvent
 from tests.acceptance.pool import Desk, Pool
-from tests.acceptance.processes import CHECKOUT, Program, backends
-from tests.waiting import eventually
+from tests.acceptance.processes import CHECKOUT, Program, backends, patiently
 
 pytestmark = [pytest.mark.engine, pytest.mark.drill, pytest.mark.django_db(transaction=True)]
 
@@ -33,7 +32,7 @@ def recover_despite(pool: Pool, desk: Desk, number: signal.Signals) -> Program:
     run = desk.start("acc-three")
     run.until_marked("second", "began")
     victim.kill_both()
-    eventually(holds_its_locks, hoping_for="a reaper that holds locks")
+    patiently(holds_its_locks, hoping_for="a reaper that holds locks")
 
     reaper.send(number)
     pool.upkeep.send(signal.SIGCONT)
@@ -55,8 +54,8 @@ def test_reaper_that_stands_still_keeps_no_run_and_goes_on_later(pool: Pool, des
 
     (pool.folder / "release").touch()
     reaper.send(signal.SIGCONT)
-    eventually(lambda: "the database is away" in reaper.words(), hoping_for="a reaper that notices what it lost")
-    eventually(lambda: backends("durableops upkeep")[1:], hoping_for="the reaper to be back beside the other one")
+    patiently(lambda: "the database is away" in reaper.words(), hoping_for="a reaper that notices what it lost")
+    patiently(lambda: backends("durableops upkeep")[1:], hoping_for="the reaper to be back beside the other one")
     assert reaper.process.poll() is None
 
 
