@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
+
 from runs.ids import uuid7
 from runs.models import Checkpoint, IdempotencyRecord, Membership, Run, Tenant, Wait, Worker, WorkflowPlan
 from runs.states import TERMINAL, State
@@ -94,9 +95,17 @@ def make_run(*, state: str = State.QUEUED, tenant: Tenant | None = None, **over:
         values["finished_at"] = now()
     run = Run.objects.create(**(values | over))
     Checkpoint.objects.create(
-        run=run, seq=0, lineage=1, kind="start", step_id="", next_step=run.step_id, plan=plan, state=state_json, state_seq=0,
+        run=run,
+        seq=0,
+        lineage=1,
+        kind="start",
+        step_id="",
+        next_step=run.step_id,
+        plan=plan,
+        state=state_json,
+        state_seq=0,
         fence=0,
-    )  # fmt: skip
+    )
     if run.head_seq:
         make_checkpoint(run, seq=run.head_seq, state_seq=run.state_seq)
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -23,6 +24,7 @@ class Nothing(State):
 
 
 def next_step(run: Run) -> FencedWrite:
+    assert run.worker_id is not None
     row = CheckpointRow(kind="step", step_id="first", next_step="second", state=None)
     return FencedWrite(
         run_id=run.pk, fence=run.fence, seq=run.head_seq, worker_id=run.worker_id, step_id="first", checkpoint=row
@@ -62,15 +64,38 @@ def test_write_without_a_checkpoint_waits_for_the_lock_and_is_refused_too(databa
     """These do not update the run; they must lock it all the same."""
     run = make_run(state="running")
     row = {
-        "intents": {"n": 0, "slot": "0" * 64, "key": "k", "request_hash": "r", "request_summary": {}, "step_id": "first",
-                    "tool": "t", "resource": "r", "author_key": "", "safety": "keyed", "scope": "run",
-                    "send_seconds": 1.0, "window_seconds": None},
+        "intents": {
+            "n": 0,
+            "slot": "0" * 64,
+            "key": "k",
+            "request_hash": "r",
+            "request_summary": {},
+            "step_id": "first",
+            "tool": "t",
+            "resource": "r",
+            "author_key": "",
+            "safety": "keyed",
+            "scope": "run",
+            "send_seconds": 1.0,
+            "window_seconds": None,
+        },
         "events": {"n": 0, "event": "noted", "reason": "", "data": {}, "moves": False},
         "logs": {"n": 0, "at": "2026-01-01T00:00:00Z", "level": "info", "message": "m", "fields": {}},
-        "waits": {"kind": "event", "name": "go", "author_key": "", "correlation": "", "since": None, "due_seconds": None,
-                  "expires_seconds": None, "on_timeout": "raise", "turns": 0, "question": "", "facts": "",
-                  "facts_hash": ""},
-    }[part]  # fmt: skip
+        "waits": {
+            "kind": "event",
+            "name": "go",
+            "author_key": "",
+            "correlation": "",
+            "since": None,
+            "due_seconds": None,
+            "expires_seconds": None,
+            "on_timeout": "raise",
+            "turns": 0,
+            "question": "",
+            "facts": "",
+            "facts_hash": "",
+        },
+    }[part]
     write = FencedWrite(run_id=run.pk, fence=1, seq=0, worker_id=run.worker_id, step_id="first", **{part: [row]})
     with holding(second, "UPDATE runs_run SET fence = fence + 1 WHERE id = %s", [run.pk]):
         late = Background(lambda: database.retrying(lambda cursor: fenced.execute(cursor, write)))
@@ -105,7 +130,7 @@ def test_local_effect_of_a_late_worker_is_not_made(engine):  # C019
     @workflow(name="local-late", version=1, state=Nothing)
     class Late:
         @step
-        def a(run):
+        def a(run: Any):
             if run.attempt == 1:
                 entered.set()
                 assert go_on.wait(20)
@@ -132,14 +157,14 @@ def test_late_result_of_a_worker_declared_dead_is_refused_and_told_on_the_timeli
     @workflow(name="late", version=1, state=Nothing)
     class Late:
         @step
-        def a(run):
+        def a(run: Any):
             if run.attempt == 1:
                 entered.set()
                 assert go_on.wait(20)
             return run.attempt
 
         @step
-        def b(run):
+        def b(run: Any):
             ledger.append(run.attempt)
 
     run = engine.start("late")
@@ -203,7 +228,7 @@ def test_worker_declared_dead_between_two_claims_gets_nothing_more(engine):
     @workflow(name="one", version=1, state=Nothing)
     class One:
         @step
-        def a(run):
+        def a(run: Any):
             pass
 
     engine.start("one")

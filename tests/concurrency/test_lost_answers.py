@@ -59,17 +59,17 @@ def test_every_step_is_committed_once_whatever_commit_loses_its_answer(engine, b
     @workflow(name="three", version=1, state=Count)
     class Three:
         @step
-        def a(run):
+        def a(run: Any):
             entered.append("a")
             run.state.n += 1
 
         @step
-        def b(run):
+        def b(run: Any):
             entered.append("b")
             run.state.n += 1
 
         @step
-        def c(run):
+        def c(run: Any):
             entered.append("c")
             run.state.n += 1
             return run.state.n
@@ -96,7 +96,7 @@ def test_call_is_made_once_when_its_intent_or_its_result_loses_the_answer(engine
     @workflow(name="one", version=1, state=Count)
     class One:
         @step
-        def a(run):
+        def a(run: Any):
             return run.call(send, resource="x")
 
     break_commit(number, moment=moment)
@@ -112,7 +112,7 @@ def test_page_is_committed_once(engine, break_commit, number, moment):
     @workflow(name="pages", version=1, state=Count)
     class Pages:
         @step
-        def a(run):
+        def a(run: Any):
             for page in run.pages(lambda at: Page(items=[1], next_cursor=(at or 0) + 1 if (at or 0) < 2 else None)):
                 run.state.n += len(page)
             return run.state.n
@@ -129,7 +129,7 @@ def test_run_that_leaves_its_worker_leaves_once(engine, break_commit, ending, mo
     @workflow(name="leaves", version=1, state=Count)
     class Leaves:
         @step(retry=Retry(max_attempts=1 if ending == "fail" else 2, first_delay=600.0, max_delay=600.0))
-        def a(run):
+        def a(run: Any):
             run.log("once")
             if ending == "wait":
                 run.wait_for("go")
@@ -150,7 +150,7 @@ def test_run_that_somebody_took_while_the_database_was_away_is_let_go(engine, mo
     @workflow(name="one", version=1, state=Count)
     class One:
         @step
-        def a(run):
+        def a(run: Any):
             return run.attempt
 
     real, seen = commit._once, []
@@ -179,7 +179,7 @@ def test_write_that_is_still_under_way_when_its_sender_reconnects_lands_before_o
     @workflow(name="one", version=1, state=Count)
     class One:
         @step
-        def a(run):
+        def a(run: Any):
             return "once"
 
     real, seen = commit._once, []
@@ -207,7 +207,7 @@ def test_claim_whose_answer_was_lost_is_handed_back_and_the_run_goes_on(engine, 
     @workflow(name="one", version=1, state=Count)
     class One:
         @step
-        def a(run):
+        def a(run: Any):
             return 1
 
     real, seen = listening.claim_next, []
@@ -232,7 +232,7 @@ def test_worker_survives_a_database_that_ends_its_session_between_two_runs(engin
     @workflow(name="one", version=1, state=Count)
     class One:
         @step
-        def a(run):
+        def a(run: Any):
             return 1
 
     engine.run("one")

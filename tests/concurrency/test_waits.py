@@ -29,7 +29,7 @@ def declare_waiter(**options: Any):
     @workflow(name="waiter", version=1, state=Nothing)
     class Waiter:
         @step
-        def a(run):
+        def a(run: Any):
             return run.wait_for("go", correlation="doc-42", **options)
 
 
@@ -110,7 +110,7 @@ def test_twenty_signals_around_the_end_of_a_run_are_each_consumed_or_kept(engine
     @workflow(name="loop", version=1, state=Nothing)
     class Loop:
         @step
-        def a(run):
+        def a(run: Any):
             return [run.wait_for("go", correlation="doc-42", key=str(n)) for n in range(8)]
 
     run = engine.start("loop")
@@ -162,7 +162,7 @@ def test_answer_given_while_the_run_still_runs_is_found_when_it_suspends(engine)
     @workflow(name="again", version=1, state=Nothing)
     class Again:
         @step
-        def a(run):
+        def a(run: Any):
             entries.append(run.entry)
             run.decide("what is on record is read here", {}, lambda: 1)
             if run.entry == 2:
@@ -191,7 +191,9 @@ def test_answer_that_beats_the_clock_is_the_only_thing_that_happened(engine, sec
         second.execute("SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE", [run.pk])
         clock = Background(lambda: timers.expire_waits(database))
         until_blocked()
-        second.execute("UPDATE runs_wait SET state = 'answered', answer = '1', answered_at = now() WHERE id = %s", [wait.pk])
+        second.execute(
+            "UPDATE runs_wait SET state = 'answered', answer = '1', answered_at = now() WHERE id = %s", [wait.pk]
+        )
         second.execute("UPDATE runs_run SET state = 'queued', due_at = now() WHERE id = %s", [run.pk])
     clock.result()
     database.close()
@@ -227,7 +229,7 @@ def test_event_that_comes_after_the_clock_finds_the_wait_closed(engine):
     @workflow(name="waiter", version=1, state=Nothing)
     class Waiter:
         @step
-        def a(run):
+        def a(run: Any):
             try:
                 return run.wait_for("go", timeout=timedelta(hours=1))
             except WaitTimeout:
@@ -249,7 +251,7 @@ def declare_approval():
     @workflow(name="asks", version=1, state=Nothing)
     class Asks:
         @step
-        def a(run):
+        def a(run: Any):
             return run.approval("delivery", question="send?", facts={"rows": 3}, on_refusal="return").approved
 
 
@@ -284,7 +286,7 @@ def test_old_page_cannot_answer_a_later_question(engine):  # C047
     @workflow(name="asks-twice", version=1, state=Nothing)
     class AsksTwice:
         @step
-        def a(run):
+        def a(run: Any):
             run.approval("first", question="really?")
             return run.approval("second", question="delete the data?").approved
 
@@ -308,7 +310,7 @@ def test_cancel_and_finish_never_disagree(engine):  # C013
     @workflow(name="short", version=1, state=Nothing)
     class Short:
         @step
-        def a(run):
+        def a(run: Any):
             entered.wait(10)
 
     entered = threading.Barrier(2)
@@ -323,7 +325,7 @@ def test_cancel_and_finish_never_disagree(engine):  # C013
             commands.cancel(run.pk, tenant=engine.tenant, actor="ann", reason="stop")
             accepted = True
         except TransitionRefused as refused:
-            assert "succeeded" in str(refused)
+            assert "succeeded" in str(refused)  # noqa: PT017
             accepted = False
         worker.result()
         run.refresh_from_db()
@@ -338,7 +340,7 @@ def test_cancel_that_is_accepted_just_before_the_finish_commits_wins(engine, sec
     @workflow(name="short", version=1, state=Nothing)
     class Short:
         @step
-        def a(run):
+        def a(run: Any):
             begun.set()
             assert go_on.wait(20)
 
@@ -368,14 +370,14 @@ def test_two_last_children_that_finish_together_wake_their_parent_once(engine):
     @workflow(name="kid", version=1, state=Nothing)
     class Kid:
         @step
-        def a(run):
+        def a(run: Any):
             ready.wait(20)
             return run.state.n
 
     @workflow(name="parent", version=1, state=Nothing)
     class Parent:
         @step
-        def a(run):
+        def a(run: Any):
             return [child.result for child in run.children("kid", [{"n": 1}, {"n": 2}])]
 
     run = engine.start("parent")

@@ -36,14 +36,21 @@ with registry.isolated():
 
 
 def prepared(made: Any = send, request: dict[str, Any] | None = None, **over: Any) -> Prepared:
-    values = {"run_id": RUN, "tenant_id": 1, "step_id": "a", "resource": "r", "author_key": "", "max_bytes": 2**20} | over
+    values = {
+        "run_id": RUN,
+        "tenant_id": 1,
+        "step_id": "a",
+        "resource": "r",
+        "author_key": "",
+        "max_bytes": 2**20,
+    } | over
     return prepare(made, {} if request is None else request, **values)
 
 
-names = st.text(string.ascii_letters, min_size=1, max_size=8).filter(
-    lambda n: n not in ("call", "resource", "key")
+names = st.text(string.ascii_letters, min_size=1, max_size=8).filter(lambda n: n not in ("call", "resource", "key"))
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text("abcé😀 ", max_size=8) | st.floats(-1e9, 1e9)
 )
-scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text("abcé😀 ", max_size=8) | st.floats(-1e9, 1e9)
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3), max_leaves=8
 )
@@ -110,7 +117,10 @@ def test_key_is_short_and_plain_enough_for_a_header():
 def test_key_is_the_same_in_every_process_and_release():
     # Written down: a release that changed it would send everything again that is under way.
     assert prepared(request={"title": "t", "n": 1}).key == "0af48ea151b7c95f2838ea06f32845787db6b9007509f6ca"
-    assert prepared(request={"title": "t", "n": 1}).slot == "edda9f46519a7ed323ed313f7e71bc99c852e558afafb85a2a49c7fc3d482484"
+    assert (
+        prepared(request={"title": "t", "n": 1}).slot
+        == "edda9f46519a7ed323ed313f7e71bc99c852e558afafb85a2a49c7fc3d482484"
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from durableops import Retry, State, step, workflow
@@ -23,12 +25,12 @@ def test_run_goes_through_its_steps_in_order_and_succeeds(engine):
     @workflow(name="two", version=1, state=Counter)
     class Two:
         @step
-        def first(run):
+        def first(run: Any):
             run.state.n += 1
             return {"seen": run.state.n}
 
         @step
-        def second(run):
+        def second(run: Any):
             run.state.n += 10
 
     run = engine.run("two", {"n": 5})
@@ -51,15 +53,15 @@ def test_each_step_costs_one_commit_and_the_finish_travels_with_the_last(engine,
     @workflow(name="three", version=1, state=Counter)
     class Three:
         @step
-        def a(run):
+        def a(run: Any):
             pass
 
         @step
-        def b(run):
+        def b(run: Any):
             pass
 
         @step
-        def c(run):
+        def c(run: Any):
             pass
 
     engine.run("three")
@@ -70,15 +72,15 @@ def test_state_that_did_not_change_is_not_copied(engine):
     @workflow(name="same", version=1, state=Counter)
     class Same:
         @step
-        def a(run):
+        def a(run: Any):
             pass
 
         @step
-        def b(run):
+        def b(run: Any):
             run.state.n = 1
 
         @step
-        def c(run):
+        def c(run: Any):
             pass
 
     run = engine.run("same")
@@ -92,12 +94,12 @@ def test_next_step_gets_a_state_decoded_from_the_committed_bytes_not_the_object_
     @workflow(name="decoded", version=1, state=Counter)
     class Decoded:
         @step
-        def a(run):
+        def a(run: Any):
             run.state.notes.append("kept")
             seen.append(run.state)
 
         @step
-        def b(run):
+        def b(run: Any):
             seen.append(run.state)
 
     engine.run("decoded")
@@ -109,7 +111,7 @@ def test_failed_attempt_leaves_no_trace_in_the_state_of_the_next_one(engine):
     @workflow(name="dirty", version=1, state=Counter)
     class Dirty:
         @step(retry=AT_ONCE)
-        def a(run):
+        def a(run: Any):
             run.state.notes.append(f"attempt {run.attempt}")
             if run.attempt == 1:
                 raise ValueError("no")
@@ -123,12 +125,12 @@ def test_input_can_be_read_in_every_step_and_changing_it_changes_nothing(engine)
     @workflow(name="input", version=1, state=Counter)
     class Input:
         @step
-        def a(run):
+        def a(run: Any):
             run.state.n = 99
             run.input.n = 1000
 
         @step
-        def b(run):
+        def b(run: Any):
             return [run.input.n, run.state.n]
 
     run = engine.run("input", {"n": 7})
@@ -141,11 +143,11 @@ def test_committed_step_never_runs_again_after_its_worker_is_lost(engine):
     @workflow(name="lost", version=1, state=Counter)
     class Lost:
         @step
-        def a(run):
+        def a(run: Any):
             calls.append("a")
 
         @step
-        def b(run):
+        def b(run: Any):
             calls.append("b")
             if len(calls) == 2:
                 engine.lose_worker()
@@ -168,7 +170,7 @@ def test_output_that_is_not_json_fails_the_step_that_made_it_and_says_where(engi
     @workflow(name="notjson", version=1, state=Counter)
     class NotJson:
         @step
-        def a(run):
+        def a(run: Any):
             return {"when": {"x": object()}}
 
     run = engine.run("notjson")
@@ -181,7 +183,7 @@ def test_output_over_the_limit_fails_the_step_without_a_retry(engine):
     @workflow(name="bigout", version=1, state=Counter)
     class Big:
         @step
-        def a(run):
+        def a(run: Any):
             return "x" * 2000
 
     with override_conf(payload_max_bytes=1000):
@@ -194,7 +196,7 @@ def test_run_whose_workflow_is_unknown_here_is_parked_and_the_others_run(engine)
     @workflow(name="known", version=1, state=Counter)
     class Known:
         @step
-        def a(run):
+        def a(run: Any):
             pass
 
     lost = make_run(workflow="nowhere", tenant=engine.tenant)
@@ -246,11 +248,11 @@ def test_run_gives_way_after_its_slice_when_others_wait(engine):
     @workflow(name="slices", version=1, state=Counter)
     class Slices:
         @step
-        def a(run):
+        def a(run: Any):
             order.append((run.labels["who"], "a"))
 
         @step
-        def b(run):
+        def b(run: Any):
             order.append((run.labels["who"], "b"))
 
     runs = [engine.start("slices", labels={"who": who}) for who in ("x", "y")]
@@ -266,11 +268,11 @@ def test_run_alone_keeps_its_worker_past_its_slice(engine):
     @workflow(name="alone", version=1, state=Counter)
     class Alone:
         @step
-        def a(run):
+        def a(run: Any):
             pass
 
         @step
-        def b(run):
+        def b(run: Any):
             pass
 
     with override_conf(slice_seconds=0.0):
@@ -282,11 +284,11 @@ def test_stopping_worker_hands_back_between_steps_and_claims_nothing_new(engine)
     @workflow(name="stops", version=1, state=Counter)
     class Stops:
         @step
-        def a(run):
+        def a(run: Any):
             engine.worker.stopping.begin(grace_seconds=10.0)
 
         @step
-        def b(run):
+        def b(run: Any):
             pass
 
     run, other = engine.start("stops"), engine.start("stops")
@@ -308,7 +310,7 @@ def test_stopping_worker_leaves_a_long_step_at_its_next_call_once_half_the_grace
     @workflow(name="leaves", version=1, state=Counter)
     class Leaves:
         @step
-        def a(run):
+        def a(run: Any):
             entries.append(run.entry)
             if len(entries) == 1:
                 engine.worker.stopping.begin(grace_seconds=0.0)
@@ -332,4 +334,3 @@ def rewrite_state(run: Run, text: str) -> None:
         cursor.execute("ALTER TABLE runs_checkpoint DISABLE TRIGGER USER")
         cursor.execute("UPDATE runs_checkpoint SET state = %s WHERE run_id = %s", [text, run.pk])
         cursor.execute("ALTER TABLE runs_checkpoint ENABLE TRIGGER USER")
-

@@ -46,10 +46,10 @@ def test_async_step_calls_waits_decides_and_pages(engine):
     async def read(at: int | None) -> Page:
         return Page(items=[at or 0], next_cursor=(at or 0) + 1 if (at or 0) < 2 else None)
 
-    async def a(run):
+    async def a(run: Any):
         run.state.n += 1
         decided = await run.decide("d", {"x": 1}, ask)
-        many = await run.call_many(send, [dict(resource=f"r{n}", n=n) for n in range(4)])
+        many = await run.call_many(send, [{"resource": f"r{n}", "n": n} for n in range(4)])
         seen = [page[0] async for page in run.pages(read)]
         looked = await run.call(look)
         event = await run.wait_for("go")
@@ -67,7 +67,7 @@ def test_async_step_calls_waits_decides_and_pages(engine):
 
 
 def test_async_step_past_its_timeout_is_cut_off(engine):
-    async def a(run):
+    async def a(run: Any):
         if run.attempt == 1:
             await asyncio.Event().wait()
         return run.attempt
@@ -79,7 +79,7 @@ def test_async_step_past_its_timeout_is_cut_off(engine):
 
 
 def test_async_step_that_swallows_its_cut_off_is_timed_out_all_the_same(engine):  # C050
-    async def a(run):
+    async def a(run: Any):
         if run.attempt == 1:
             try:
                 await asyncio.Event().wait()
@@ -99,7 +99,7 @@ def test_async_tool_past_its_timeout_is_cut_off_and_told(engine):
             await asyncio.Event().wait()
         return call.attempt
 
-    async def a(run):
+    async def a(run: Any):
         return await run.call(send, resource="x")
 
     one_step(a)
@@ -113,7 +113,7 @@ def test_async_tool_of_a_plain_step_is_awaited_for_it(engine):
     async def send(call, *, n: int):
         return n
 
-    one_step(lambda run: run.call_many(send, [dict(resource=str(n), n=n) for n in range(5)]))
+    one_step(lambda run: run.call_many(send, [{"resource": str(n), "n": n} for n in range(5)]))
     assert output(engine.run("one")) == [0, 1, 2, 3, 4]
 
 
@@ -133,7 +133,7 @@ def test_several_calls_awaited_together_are_each_made_once_and_recorded(engine):
         run.log(f"after {n}")
         return found
 
-    async def a(run):
+    async def a(run: Any):
         return await asyncio.gather(*(one(run, n) for n in range(20)))
 
     one_step(a)
@@ -154,7 +154,7 @@ def test_step_that_waits_while_other_calls_are_under_way_waits_and_keeps_their_r
         await asyncio.sleep(0.01)
         return 1
 
-    async def a(run):
+    async def a(run: Any):
         return await asyncio.gather(run.call(send, resource="x"), run.wait_for("go"))
 
     one_step(a)
@@ -168,7 +168,7 @@ def test_step_that_waits_while_other_calls_are_under_way_waits_and_keeps_their_r
 
 
 def test_error_of_an_async_step_is_retried_like_any_other(engine):
-    async def a(run):
+    async def a(run: Any):
         if run.attempt < 3:
             raise ValueError
         return run.attempt

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import redis
 from django.db import transaction
@@ -74,6 +76,7 @@ def test_bell_carries_nothing_to_be_believed(clean_queue):
     [job] = bell.queue().jobs
     assert (job.func_name, list(job.args), job.kwargs) == ("durableops.engine.jobs.answer_bell", [], {})
     assert job.timeout == -1
+    assert job.ttl is not None
     assert 0 < job.ttl <= bell.MESSAGE_SECONDS
 
 
@@ -81,7 +84,7 @@ def test_bell_of_a_start_comes_after_its_commit(engine):
     @workflow(name="one", version=1, state=Nothing)
     class One:
         @step
-        def a(run):
+        def a(run: Any):
             pass
 
     sleepers(1)
@@ -95,7 +98,7 @@ def test_broker_that_is_away_costs_a_start_nothing(engine, nobody_listens):
     @workflow(name="one", version=1, state=Nothing)
     class One:
         @step
-        def a(run):
+        def a(run: Any):
             pass
 
     assert bell.ring() == 0
@@ -106,7 +109,7 @@ def test_flushed_broker_loses_no_run(engine, clean_queue):
     @workflow(name="one", version=1, state=Nothing)
     class One:
         @step
-        def a(run):
+        def a(run: Any):
             pass
 
     sleepers(1)
@@ -133,7 +136,7 @@ def declare() -> None:
     @workflow(name="one", version=1, state=Nothing)
     class One:
         @step
-        def a(run):
+        def a(run: Any):
             pass
 
 
@@ -192,4 +195,5 @@ def test_stop_is_begun_once():
     since, leave_at = stopping.since, stopping.leave_at
     stopping.begin(grace_seconds=0.0)
     assert (stopping.since, stopping.leave_at) == (since, leave_at)
+    assert since is not None
     assert leave_at == since + 5.0

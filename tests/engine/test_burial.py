@@ -1,4 +1,4 @@
-"""What becomes of the runs of a worker that has gone: back to the queue, more slowly, or stopped before they take more."""
+"""Runs of a worker that has gone: back to the queue, more slowly, or stopped before they take more workers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_run_that_keeps_killing_its_workers_is_stopped_with_a_clear_reason(engin
     @workflow(name="poison", version=1, state=Nothing, max_recoveries=5)
     class Poison:
         @step(timeout=None)
-        def a(run):
+        def a(run: Any):
             attempts.append(run.attempt)
             engine.lose_worker()
             run.log("never")
@@ -87,12 +87,12 @@ def test_commit_in_between_makes_the_count_begin_anew(engine):
     @workflow(name="slow", version=1, state=Nothing, max_recoveries=1)
     class Slow:
         @step
-        def a(run):
+        def a(run: Any):
             if run.attempt == 1:
                 engine.lose_worker()
 
         @step
-        def b(run):
+        def b(run: Any):
             if run.attempt == 1:
                 engine.lose_worker()
 

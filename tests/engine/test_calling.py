@@ -114,14 +114,18 @@ def test_retry_after_is_read_as_the_standard_says(answer, status, header):  # C0
     assert low <= later.value.after_seconds <= high
 
 
-@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ConnectTimeout("slow"), httpx.PoolTimeout("busy")])
+@pytest.mark.parametrize(
+    "error", [httpx.ConnectError("refused"), httpx.ConnectTimeout("slow"), httpx.PoolTimeout("busy")]
+)
 def test_connection_that_was_never_made_sent_nothing(answer, error):
     answer["error"] = error
     with pytest.raises(NotSent):
         live().request("POST", "http://desk/?token=secret")
 
 
-@pytest.mark.parametrize("error", [httpx.ReadTimeout("slow"), httpx.RemoteProtocolError("dropped"), httpx.WriteError("x")])
+@pytest.mark.parametrize(
+    "error", [httpx.ReadTimeout("slow"), httpx.RemoteProtocolError("dropped"), httpx.WriteError("x")]
+)
 def test_connection_that_broke_later_leaves_the_outcome_unknown(answer, error):
     answer["error"] = error
     with pytest.raises(type(error)):

@@ -114,7 +114,7 @@ def test_loop_of_k_calls_costs_k_plus_one_commits(engine, commits, k):
 @pytest.mark.parametrize("k", [1, 7, 40])
 def test_call_many_costs_two_commits_whatever_its_size(engine, commits, k):
     send = keyed(Desk())
-    one_step(lambda run: len(run.call_many(send, [dict(resource=f"r{n}") for n in range(k)])))
+    one_step(lambda run: len(run.call_many(send, [{"resource": f"r{n}"} for n in range(k)])))
     run = engine.run("one")
     assert output(run) == k
     assert commits.count == 2
@@ -152,20 +152,20 @@ def test_every_intent_of_call_many_is_committed_before_the_first_is_sent(engine)
     seen = []
     desk = Desk(lambda: seen.append(IdempotencyRecord.objects.filter(state="intended").count()) or {"id": "T"})
     send = keyed(desk)
-    one_step(lambda run: run.call_many(send, [dict(resource=f"r{n}") for n in range(5)], concurrency=1) and None)
+    one_step(lambda run: run.call_many(send, [{"resource": f"r{n}"} for n in range(5)], concurrency=1) and None)
     engine.run("one")
     assert seen == [5]
 
 
 def test_results_come_in_the_order_of_the_items(engine):
     send = keyed(Desk())
-    one_step(lambda run: [r["id"] for r in run.call_many(send, [dict(resource=f"r{n}") for n in range(20)])])
+    one_step(lambda run: [r["id"] for r in run.call_many(send, [{"resource": f"r{n}"} for n in range(20)])])
     assert output(engine.run("one")) == [f"T-r{n}" for n in range(20)]
 
 
 def test_checkpoint_names_the_newest_effect_it_relies_on(engine):
     send = keyed(Desk())
-    one_step(lambda run: run.call_many(send, [dict(resource=f"r{n}") for n in range(3)]) and None)
+    one_step(lambda run: run.call_many(send, [{"resource": f"r{n}"} for n in range(3)]) and None)
     run = engine.run("one")
     assert Checkpoint.objects.get(run=run, kind="finish").effects_through == effects(run)[-1].pk
 
@@ -189,7 +189,7 @@ def test_recorded_result_answers_when_the_step_is_entered_again(engine):
     desk = Desk()
     send = keyed(desk)
 
-    def a(run):
+    def a(run: Any):
         first = run.call(send, resource="r1")
         second = run.call(send, resource="r2")
         if run.attempt == 1:
@@ -209,7 +209,7 @@ def test_volatile_request_is_a_conflict_on_the_second_attempt_unsent_and_shown(e
     desk = Desk()
     send = keyed(desk)
 
-    def a(run):
+    def a(run: Any):
         run.call(send, resource="r1", title=f"made by entry {run.entry}")
         raise ValueError("after the provider accepted")
 
@@ -227,7 +227,7 @@ def test_conflict_inside_one_entry_is_caught_by_the_name_first(engine):
     desk = Desk()
     send = keyed(desk)
 
-    def a(run):
+    def a(run: Any):
         run.call(send, resource="r1", title="x")
         with pytest.raises(DuplicateName, match="key of its own"):
             run.call(send, resource="r1", title="x")
@@ -243,7 +243,7 @@ def test_order_of_calls_does_not_matter_on_re_entry(engine):
     desk = Desk()
     send = keyed(desk)
 
-    def a(run):
+    def a(run: Any):
         order = ["r1", "r2", "r3"] if run.attempt == 1 else ["r3", "r1", "r2"]
         found = [run.call(send, resource=r)["id"] for r in order]
         if run.attempt == 1:
@@ -260,7 +260,7 @@ def test_call_that_was_interrupted_goes_out_again_with_its_old_key_and_its_reaso
     desk = Desk()
     send = keyed(desk)
 
-    def a(run):
+    def a(run: Any):
         return run.call(send, resource="r1")["id"]
 
     one_step(a)
@@ -285,7 +285,7 @@ def test_result_of_a_call_is_kept_when_the_step_fails_right_after_it(engine):
     desk = Desk()
     send = keyed(desk)
 
-    def a(run):
+    def a(run: Any):
         run.call(send, resource="r1")
         raise ValueError("now")
 
@@ -336,11 +336,11 @@ def test_interrupted_call_inside_its_window_goes_out_again(engine):
 def test_doubt_about_one_call_of_many_keeps_the_results_of_the_others(engine):
     desk = Desk()
     send = keyed(desk, key_window=timedelta(hours=24))
-    one_step(lambda run: run.call_many(send, [dict(resource="r1"), dict(resource="r2")], concurrency=1) and None)
+    one_step(lambda run: run.call_many(send, [{"resource": "r1"}, {"resource": "r2"}], concurrency=1) and None)
     desk.script = [None, engine.lose_worker]
     run = engine.start("one")
     engine.worker.drain()
-    first, second = effects(run)
+    first, _second = effects(run)
     IdempotencyRecord.objects.filter(pk=first.pk).update(window_ends_at=run.created_at)
     engine.drain()
     run.refresh_from_db()
@@ -364,7 +364,7 @@ def test_refusal_is_a_result_and_is_not_asked_for_again(engine):
     desk = Desk(Refused("no such customer"))
     send = keyed(desk)
 
-    def a(run):
+    def a(run: Any):
         try:
             run.call(send, resource="r1")
         except Refused as refused:
@@ -492,7 +492,7 @@ def test_failed_call_can_be_caught_by_the_step(engine):
     desk = Desk(*[ValueError("x")] * 3)
     send = keyed(desk)
 
-    def a(run):
+    def a(run: Any):
         try:
             run.call(send, resource="r1")
         except CallFailed as failed:
@@ -506,9 +506,9 @@ def test_some_failed_calls_of_many_are_named_and_the_others_are_recorded(engine)
     desk = Desk(None, Refused("not this one"), None)
     send = keyed(desk)
 
-    def a(run):
+    def a(run: Any):
         try:
-            run.call_many(send, [dict(resource=f"r{n}") for n in range(3)], concurrency=1)
+            run.call_many(send, [{"resource": f"r{n}"} for n in range(3)], concurrency=1)
         except CallsFailed as failed:
             return [list(each) for each in failed.context["errors"].items()]
 
@@ -522,8 +522,8 @@ def test_errors_stand_in_their_places_when_they_are_asked_for(engine):
     desk = Desk(None, Refused("not this one"), None)
     send = keyed(desk)
 
-    def a(run):
-        found = run.call_many(send, [dict(resource=f"r{n}") for n in range(3)], concurrency=1, on_error="return")
+    def a(run: Any):
+        found = run.call_many(send, [{"resource": f"r{n}"} for n in range(3)], concurrency=1, on_error="return")
         return [type(each).__name__ for each in found]
 
     one_step(a)
@@ -541,7 +541,7 @@ def test_concurrency_of_call_many_is_never_exceeded(engine):
         with lock:
             now[0] -= 1
 
-    one_step(lambda run: run.call_many(send, [dict(resource=f"r{n}") for n in range(30)], concurrency=3) and None)
+    one_step(lambda run: run.call_many(send, [{"resource": f"r{n}"} for n in range(30)], concurrency=3) and None)
     assert engine.run("one").state == "succeeded"
     assert most[0] <= 3
 
@@ -549,7 +549,7 @@ def test_concurrency_of_call_many_is_never_exceeded(engine):
 @pytest.mark.parametrize("concurrency", [0, -1, 65])
 def test_senseless_concurrency_fails_the_step_with_a_sentence(engine, concurrency):
     send = keyed(Desk())
-    one_step(lambda run: run.call_many(send, [dict(resource="r")], concurrency=concurrency))
+    one_step(lambda run: run.call_many(send, [{"resource": "r"}], concurrency=concurrency))
     run = engine.run("one")
     assert run.state == "failed"
     assert "concurrency" in run.error_message
@@ -589,7 +589,7 @@ def test_nothing_more_is_sent_once_a_person_stopped_the_run(engine, verb):
     desk = Desk()
     send = keyed(desk)
 
-    def a(run):
+    def a(run: Any):
         run.call(send, resource="r1")
         getattr(commands, verb)(run_id(), tenant=engine.tenant, actor="ann", reason="stop")
         run.call(send, resource="r2")
@@ -608,7 +608,7 @@ def test_nothing_is_sent_after_the_deadline(engine):
     desk = Desk()
     send = keyed(desk)
 
-    def a(run):
+    def a(run: Any):
         Run.objects.update(deadline_at=run_row().created_at)
         run.call(send, resource="r1")
 
@@ -678,7 +678,7 @@ def test_read_is_called_again_after_an_interruption_that_lost_its_result(engine)
 
 def test_resource_is_demanded_when_it_could_not_be_seen_at_start_up(engine):
     send = keyed(Desk())
-    one_step(lambda run: run.call(send, **{"resource": ""}))
+    one_step(lambda run: run.call(send, resource=""))
     run = engine.run("one")
     assert run.state == "failed"
     assert "resource" in run.error_message
@@ -702,7 +702,7 @@ def test_slot_that_a_concurrent_run_took_is_answered_by_its_record(engine):
     desk = Desk()
     send = keyed(desk, scope="tenant")
 
-    def a(run):
+    def a(run: Any):
         if run.labels.get("who") == "slow":
             entered.set()
             assert go_on.wait(20)
@@ -724,7 +724,7 @@ def test_conflict_is_raised_to_the_step_by_name(engine):
     desk = Desk()
     send = keyed(desk, scope="tenant")
 
-    def a(run):
+    def a(run: Any):
         try:
             return run.call(send, resource="invoice", title=run.labels["title"])["title"]
         except EffectConflict as conflict:

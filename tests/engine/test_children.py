@@ -33,7 +33,7 @@ def declared(own_registry):
     @workflow(name="kid", version=1, state=Number)
     class Kid:
         @step(retry=ONCE)
-        def a(run):
+        def a(run: Any):
             if run.state.n < 0:
                 raise ValueError(f"{run.state.n} is negative")
             if run.state.n >= 100:
@@ -45,7 +45,7 @@ def parent(inputs, **options):
     @workflow(name="parent", version=1, state=Number, deadline=timedelta(hours=2))
     class Parent:
         @step(retry=AT_ONCE)
-        def a(run):
+        def a(run: Any):
             found = run.children("kid", inputs, **options)
             return [[child.state, child.result] for child in found]
 
@@ -62,7 +62,9 @@ class Killed(BaseException):
     """Nothing of ours catches this: as good as SIGKILL for what was not committed."""
 
 
-def test_fan_out_that_is_interrupted_half_way_is_made_whole_and_ends_with_every_child(engine, declared, monkeypatch):  # C016
+def test_fan_out_that_is_interrupted_half_way_is_made_whole_and_ends_with_every_child(
+    engine, declared, monkeypatch
+):  # C016
     """The worker dies at the 80th of 288; the next one makes all; one of them fails for good."""
     parent([{"n": n % 50 if n != 79 else -1} for n in range(288)], on_failure="continue")
     real, made = family.insert, []
@@ -74,7 +76,7 @@ def test_fan_out_that_is_interrupted_half_way_is_made_whole_and_ends_with_every_
         return real(*args, **options)
 
     run = engine.start("parent")
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch, pytest.raises(Killed):  # noqa: PT012
         patch.setattr(family, "insert", dies_at_the_eightieth)
         engine.drain()
     assert not Run.objects.filter(parent=run).exists()
@@ -106,7 +108,7 @@ def test_failed_children_can_be_caught(engine, declared):
     @workflow(name="parent", version=1, state=Number)
     class Parent:
         @step
-        def a(run):
+        def a(run: Any):
             try:
                 run.children("kid", [{"n": -1}])
             except ChildrenFailed as failed:
@@ -164,7 +166,7 @@ def test_parent_is_not_cancelled_before_its_running_children_are(engine, declare
     @workflow(name="slow", version=1, state=Number)
     class Slow:
         @step
-        def a(run):
+        def a(run: Any):
             entered.append(run.id)
             if run.state.n == 0:
                 # In the middle of the child's step a person cancels the parent.
@@ -182,7 +184,7 @@ def test_parent_is_not_cancelled_before_its_running_children_are(engine, declare
     @workflow(name="parent", version=1, state=Number)
     class Parent:
         @step
-        def a(run):
+        def a(run: Any):
             run.children("slow", [{"n": n} for n in range(3)])
 
     run = engine.run("parent")
@@ -200,13 +202,13 @@ def test_cancel_reaches_grandchildren(engine, declared):  # C014
     @workflow(name="middle", version=1, state=Number)
     class Middle:
         @step
-        def a(run):
+        def a(run: Any):
             run.children("kid", [{"n": 100 + run.state.n}])
 
     @workflow(name="top", version=1, state=Number)
     class Top:
         @step
-        def a(run):
+        def a(run: Any):
             run.children("middle", [{"n": 0}, {"n": 1}])
 
     run = engine.run("top")
@@ -237,7 +239,7 @@ def test_parent_that_is_entered_again_makes_no_second_family(engine, declared):
     @workflow(name="parent", version=1, state=Number)
     class Parent:
         @step(retry=AT_ONCE)
-        def a(run):
+        def a(run: Any):
             run.children("kid", [{"n": 1}])
             if run.attempt == 1:
                 raise ValueError("after the family")

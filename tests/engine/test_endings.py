@@ -39,7 +39,7 @@ def output(run: Run) -> Any:
 
 
 def test_failed_step_is_tried_as_often_as_its_policy_says_and_each_time_is_told(engine):
-    def a(run):
+    def a(run: Any):
         raise ValueError(f"attempt {run.attempt}")
 
     one_step(a)
@@ -56,7 +56,7 @@ def test_failed_step_is_tried_as_often_as_its_policy_says_and_each_time_is_told(
 
 
 def test_pause_before_the_next_attempt_is_the_policys(engine):
-    def a(run):
+    def a(run: Any):
         raise ValueError
 
     one_step(a, retry=Retry(max_attempts=2, first_delay=600.0, max_delay=600.0, jitter=0.0))
@@ -71,7 +71,7 @@ def test_pause_before_the_next_attempt_is_the_policys(engine):
 
 
 def test_error_of_an_earlier_attempt_is_cleared_by_success(engine):
-    def a(run):
+    def a(run: Any):
         if run.attempt == 1:
             raise ValueError("once")
 
@@ -82,7 +82,7 @@ def test_error_of_an_earlier_attempt_is_cleared_by_success(engine):
 
 @pytest.mark.parametrize("error", [Fatal("no use"), KeyError("listed")], ids=["fatal", "given up on"])
 def test_error_that_is_not_retried_ends_the_run_at_once(engine, error):
-    def a(run):
+    def a(run: Any):
         raise error
 
     one_step(a, retry=Retry(max_attempts=5, first_delay=0.0, give_up_on=(KeyError,)))
@@ -92,7 +92,7 @@ def test_error_that_is_not_retried_ends_the_run_at_once(engine, error):
 
 @pytest.mark.parametrize(("seconds", "expected"), [(30, 30), (999_999, 60), (0, 5), (-5, 5), (float("nan"), 5)])
 def test_step_that_asks_to_be_tried_later_is_heard_within_the_cap(engine, seconds, expected):  # C058
-    def a(run):
+    def a(run: Any):
         raise RetryLater(seconds)
 
     one_step(a, retry=Retry(max_attempts=2, first_delay=5.0, max_delay=5.0, jitter=0.0))
@@ -103,7 +103,7 @@ def test_step_that_asks_to_be_tried_later_is_heard_within_the_cap(engine, second
 
 @pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
 def test_step_that_tries_to_leave_the_process_only_fails(engine, kind):
-    def a(run):
+    def a(run: Any):
         raise kind
 
     one_step(a, retry=ONCE)
@@ -117,11 +117,18 @@ class Hostile(Exception):
 
 @pytest.mark.parametrize(
     "error",
-    [Hostile(), ValueError("a\0b"), ValueError("\ud800"), ValueError("x" * 10**6), ValueError("<script>"), ValueError("%s %(a)s")],
+    [
+        Hostile(),
+        ValueError("a\0b"),
+        ValueError("\ud800"),
+        ValueError("x" * 10**6),
+        ValueError("<script>"),
+        ValueError("%s %(a)s"),
+    ],
     ids=["no text", "nul", "surrogate", "a million", "markup", "percent"],
 )
 def test_error_of_any_text_is_written_down_and_ends_the_run(engine, error):
-    def a(run):
+    def a(run: Any):
         raise error
 
     one_step(a, retry=ONCE)
@@ -132,7 +139,7 @@ def test_error_of_any_text_is_written_down_and_ends_the_run(engine, error):
 
 
 def test_log_lines_of_failed_attempts_are_kept_with_their_attempt(engine):  # C023
-    def a(run):
+    def a(run: Any):
         for n in range(3):
             run.log(f"event {n}", n=n)
         run.progress(run.attempt, 4)
@@ -151,7 +158,7 @@ def test_log_lines_of_failed_attempts_are_kept_with_their_attempt(engine):  # C0
 
 
 def test_hostile_log_fields_are_kept_as_text(engine):
-    def a(run):
+    def a(run: Any):
         run.log("a\0\ud800", level="warning", when=now(), huge=2**100, nan=float("nan"), nul="\0")
 
     one_step(a)
@@ -173,11 +180,11 @@ def test_unknown_log_level_fails_the_step_with_the_levels_there_are(engine):
 
 @pytest.mark.parametrize("swallowed", [Exception, BaseException])
 def test_step_that_swallows_its_timeout_is_timed_out_all_the_same(engine, later, swallowed):  # C050
-    def a(run):
+    def a(run: Any):
         if run.attempt == 1:
             later(31)
             for _ in range(5):
-                try:
+                try:  # noqa: SIM105
                     run.progress(1)
                 except swallowed:
                     pass
@@ -200,12 +207,12 @@ def test_result_that_comes_after_the_timeout_is_refused_and_told(engine, later):
     @workflow(name="two", version=1, state=Nothing)
     class Two:
         @step(timeout=4.0, retry=Retry(max_attempts=2, first_delay=0.0))
-        def a(run):
+        def a(run: Any):
             later(7 if run.attempt == 1 else 1)
             return run.attempt
 
         @step
-        def b(run):
+        def b(run: Any):
             ledger.append(run.attempt)
 
     run = engine.run("two")
@@ -216,7 +223,7 @@ def test_result_that_comes_after_the_timeout_is_refused_and_told(engine, later):
 
 
 def test_last_timeout_fails_the_run_and_says_which_clock(engine, later):  # C052
-    def a(run):
+    def a(run: Any):
         later(11)
 
     one_step(a, timeout=10.0, retry=Retry(max_attempts=2, first_delay=0.0))
@@ -231,11 +238,11 @@ def test_time_of_one_step_does_not_count_against_the_next(engine, later):
     @workflow(name="two", version=1, state=Nothing)
     class Two:
         @step(timeout=10.0)
-        def a(run):
+        def a(run: Any):
             later(8)
 
         @step(timeout=10.0)
-        def b(run):
+        def b(run: Any):
             later(8)
 
     assert engine.run("two").state == "succeeded"
@@ -245,7 +252,7 @@ def test_time_of_one_step_does_not_count_against_the_next(engine, later):
 
 
 def test_deadline_that_comes_during_a_step_ends_the_run_at_its_next_call(engine, later):  # C053
-    def a(run):
+    def a(run: Any):
         later(3601)
         run.progress(1)
 
@@ -257,7 +264,7 @@ def test_deadline_that_comes_during_a_step_ends_the_run_at_its_next_call(engine,
 
 
 def test_deadline_stays_where_it_was_over_retries_pauses_and_lost_workers(engine):  # C053
-    def a(run):
+    def a(run: Any):
         if run.attempt == 1:
             raise ValueError
         if run.attempt == 2:
@@ -295,11 +302,11 @@ def test_paused_run_is_handed_back_at_its_next_commit_and_keeps_its_attempts(eng
     @workflow(name="two", version=1, state=Nothing)
     class Two:
         @step
-        def a(run):
+        def a(run: Any):
             commands.pause(Run.objects.get().pk, tenant=engine.tenant, actor="ann", reason="look")
 
         @step
-        def b(run):
+        def b(run: Any):
             return run.attempt
 
     run = engine.run("two")
@@ -313,11 +320,11 @@ def test_switch_hands_back_whatever_runs_and_lets_it_go_on_when_it_is_lifted(eng
     @workflow(name="two", version=1, state=Nothing)
     class Two:
         @step
-        def a(run):
+        def a(run: Any):
             switches.append(commands.set_switch("all", actor="ann", reason="fire"))
 
         @step
-        def b(run):
+        def b(run: Any):
             pass
 
     switches: list[PauseSwitch] = []
@@ -335,7 +342,7 @@ def test_switch_hands_back_whatever_runs_and_lets_it_go_on_when_it_is_lifted(eng
 def test_cancelled_run_stops_at_its_next_call_and_says_who_and_why(engine):
     after = []
 
-    def a(run):
+    def a(run: Any):
         commands.cancel(Run.objects.get().pk, tenant=engine.tenant, actor="ann", reason="wrong file")
         run.decide("x", {}, lambda: 1)
         run.progress(1)
@@ -351,7 +358,7 @@ def test_cancelled_run_stops_at_its_next_call_and_says_who_and_why(engine):
 
 @pytest.mark.parametrize("ending", ["fail", "retry", "suspend", "succeed"])
 def test_accepted_cancel_wins_over_every_ending_of_the_step(engine, ending):  # C013
-    def a(run):
+    def a(run: Any):
         Run.objects.update(cancel_requested=True)
         if ending in ("fail", "retry"):
             raise ValueError
@@ -372,7 +379,7 @@ def test_stale_log_lines_are_written_by_the_next_call(engine, monkeypatch):
     monkeypatch.setattr(hand, "FLUSH_AFTER_SECONDS", -1.0)
     seen = []
 
-    def a(run):
+    def a(run: Any):
         run.log("first")
         run.decide("x", {}, lambda: seen.append(LogLine.objects.count()))
 
@@ -382,7 +389,7 @@ def test_stale_log_lines_are_written_by_the_next_call(engine, monkeypatch):
 
 
 def test_large_state_fails_the_step_that_made_it(engine):
-    def a(run):
+    def a(run: Any):
         run.state.n = 1
         object.__setattr__(run.state, "__dict__", {"n": "x" * 5000})
 
@@ -401,9 +408,11 @@ def test_write_that_the_database_refuses_fails_the_step_and_never_the_worker(eng
     def send(call):
         desk.append(call.key)
 
-    def a(run):
+    def a(run: Any):
         run.call(send, resource="x")
-        run._hand.keep({"name": "a", "data_class": "junk", "content_type": "", "content_hash": "c", "size_bytes": 1, "path": ""})
+        run._hand.keep(
+            {"name": "a", "data_class": "junk", "content_type": "", "content_hash": "c", "size_bytes": 1, "path": ""}
+        )
 
     one_step(a)
     run = engine.run("one")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 import pytest
 
@@ -21,7 +23,7 @@ def one_step(engine):
     @workflow(name="one", version=1, state=Nothing)
     class One:
         @step
-        def only(run):
+        def only(run: Any):
             return 1
 
 
@@ -67,7 +69,7 @@ def test_worker_that_stops_takes_no_run_with_its_finish(engine):
     @workflow(name="last", version=1, state=Nothing)
     class Last:
         @step
-        def only(run):
+        def only(run: Any):
             engine.worker.stopping.begin(grace_seconds=60)
 
     first, second = engine.start("last"), engine.start("last")

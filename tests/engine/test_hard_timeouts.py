@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def declare(attempts: int = 2) -> None:
     @workflow(name="hangs", version=1, state=Nothing)
     class Hangs:
         @step(timeout=5.0, retry=Retry(max_attempts=attempts, first_delay=0.0))
-        def a(run):
+        def a(run: Any):
             if run.attempt == 1:
                 taken.append(Run.objects.get(pk=run.id))
                 assert database_of[0].transacting(lambda c: take_away(c, watched(taken[0])))
@@ -102,7 +103,7 @@ def test_cancelled_run_that_hangs_ends_cancelled(engine, database):  # C013
         @workflow(name="hangs", version=1, state=Nothing)
         class Hangs:
             @step(timeout=5.0, retry=Retry(max_attempts=attempts, first_delay=0.0))
-            def a(run):
+            def a(run: Any):
                 if run.attempt == 1:
                     Run.objects.filter(pk=run.id).update(cancel_requested=True)
                     assert database.transacting(lambda c: take_away(c, watched(Run.objects.get(pk=run.id))))
@@ -122,9 +123,7 @@ def engine_registry_clear() -> None:
 def test_what_the_child_writes_is_what_the_parent_reads():
     watch, run_id = Watch(), uuid.uuid4()
     watch.enter(run_id=run_id, fence=2**40, step_id="a-step", timeout=1.5, entered_at=12345.678)
-    assert watch.read() == Watched(
-        run_id=run_id, fence=2**40, step_id="a-step", timeout=1.5, entered_at=12345.678
-    )
+    assert watch.read() == Watched(run_id=run_id, fence=2**40, step_id="a-step", timeout=1.5, entered_at=12345.678)
     watch.leave()
     assert watch.read() is None
 
@@ -156,7 +155,7 @@ def test_long_step_id_is_still_found_when_its_time_is_over(engine, database):
     """A name that does not fit the slot must not make the step unknown to whoever enforces its timeout."""
     name = "s" * 90
 
-    def hang(run):
+    def hang(run: Any):
         if run.attempt == 1:
             watch = Watch()
             watch.enter(run_id=uuid.UUID(run.id), fence=1, step_id=name, timeout=5.0, entered_at=monotonic() - 16)

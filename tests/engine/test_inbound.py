@@ -1,4 +1,4 @@
-"""Events from outside: facts that are stored first, once for each key, and refused with a sentence when they are bad."""
+"""Events from outside: stored first, once for each key, and refused with a sentence when they are bad."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -40,7 +41,7 @@ def slugs() -> list[str]:
     return list(Tenant.objects.exclude(slug="acme").order_by("slug").values_list("slug", flat=True))
 
 
-def output(run):
+def output(run: Any):
     return json.loads(Checkpoint.objects.get(run=run, kind="finish").output)
 
 
@@ -54,7 +55,7 @@ def test_change_and_record_commit_together(engine, add):
 
 
 def test_record_answers_when_the_step_is_entered_again(engine, add):
-    def a(run):
+    def a(run: Any):
         found = run.call(add, resource="x", slug="x")
         if run.attempt < 3:
             raise ValueError("again")
@@ -85,7 +86,7 @@ def test_change_is_undone_when_its_result_cannot_be_kept(engine, add):
 def test_change_is_not_made_twice_when_the_worker_is_lost_right_after_it(engine, add):
     """The record is committed with the change: the second worker finds it."""
 
-    def a(run):
+    def a(run: Any):
         found = run.call(add, resource="x", slug="x")
         if run.attempt == 1:
             engine.lose_worker()
@@ -102,8 +103,8 @@ def test_change_is_not_made_twice_when_the_worker_is_lost_right_after_it(engine,
 
 
 def test_each_of_many_is_made_once(engine, add):
-    def a(run):
-        run.call_many(add, [dict(resource=slug, slug=slug) for slug in ("x", "y", "z")])
+    def a(run: Any):
+        run.call_many(add, [{"resource": slug, "slug": slug} for slug in ("x", "y", "z")])
         if run.attempt == 1:
             raise ValueError("again")
         return 1
@@ -130,7 +131,7 @@ def test_other_request_for_a_taken_slot_is_a_conflict_that_changes_nothing_and_i
 def test_step_that_calls_it_inside_a_transaction_of_its_own_is_told_that_it_must_not(engine, add):
     """The author's rollback would undo the change and not the promise; its row lock would block our own commit."""
 
-    def a(run):
+    def a(run: Any):
         with transaction.atomic():
             run.call(add, resource="x", slug="x")
 
@@ -142,7 +143,7 @@ def test_step_that_calls_it_inside_a_transaction_of_its_own_is_told_that_it_must
 
 
 def test_connection_that_the_step_left_broken_does_not_reach_the_engine(engine, own_registry):
-    def a(run):
+    def a(run: Any):
         if run.attempt == 1:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT 1/0")
@@ -154,7 +155,7 @@ def test_connection_that_the_step_left_broken_does_not_reach_the_engine(engine, 
 
 
 def test_transaction_that_the_step_left_open_does_not_reach_the_engine(engine, own_registry):
-    def a(run):
+    def a(run: Any):
         connection.set_autocommit(False)
         Tenant.objects.create(slug="half", name="half")
 
@@ -166,7 +167,7 @@ def test_transaction_that_the_step_left_open_does_not_reach_the_engine(engine, o
 
 @pytest.mark.parametrize(("flag", "state"), [("cancel_requested", "cancelled"), ("paused", "queued")])
 def test_nothing_is_changed_once_a_person_stopped_the_run(engine, add, flag, state):
-    def a(run):
+    def a(run: Any):
         Run.objects.update(**{flag: True})
         run.call(add, resource="x", slug="x")
 

@@ -37,7 +37,7 @@ def test_decision_is_made_once_for_its_inputs_and_committed_before_anything_reli
         made.append(x)
         return {"y": x * 2}
 
-    def a(run):
+    def a(run: Any):
         first = run.decide("route", {"x": 1}, model)
         assert Decision.objects.count() == 1
         if run.attempt == 1:
@@ -52,7 +52,7 @@ def test_decision_is_made_once_for_its_inputs_and_committed_before_anything_reli
 def test_other_inputs_are_another_decision(engine):
     made = []
 
-    def a(run):
+    def a(run: Any):
         found = run.decide("route", {"x": run.attempt}, lambda x: made.append(x) or x)
         if run.attempt < 2:
             raise ValueError
@@ -77,7 +77,9 @@ def test_artifact_is_kept_under_its_hash(engine, tmp_path, data):
     if data == "path":
         content = tmp_path / "file"
         content.write_bytes(b"from a file")
-    raw = content.read_bytes() if isinstance(content, Path) else content.encode() if isinstance(content, str) else content
+    raw = (
+        content.read_bytes() if isinstance(content, Path) else content.encode() if isinstance(content, str) else content
+    )
 
     one_step(lambda run: run.artifact("report", content, content_type="text/plain"))
     run = engine.run("one")
@@ -88,7 +90,7 @@ def test_artifact_is_kept_under_its_hash(engine, tmp_path, data):
 
 
 def test_same_bytes_are_kept_once_and_other_bytes_beside_them(engine):
-    def a(run):
+    def a(run: Any):
         run.artifact("report", "same")
         if run.attempt == 1:
             raise ValueError

@@ -40,7 +40,7 @@ def cursors(run: Run) -> list[Any]:
 
 
 def test_cursor_and_state_are_committed_after_each_page(engine, commits):
-    def a(run):
+    def a(run: Any):
         for page in run.pages(read):
             run.state.seen += page
         return run.state.seen
@@ -61,7 +61,7 @@ def test_interrupted_page_is_read_again_and_the_pages_before_it_are_not(engine, 
         reads.append(cursor)
         return read(cursor)
 
-    def a(run):
+    def a(run: Any):
         for page in run.pages(reading):
             run.state.seen += page
             if page[0] == at and run.attempt == 1:
@@ -85,9 +85,9 @@ def test_worker_lost_in_a_page_costs_only_that_page(engine):
         if len(desk) == 4:
             engine.lose_worker()
 
-    def a(run):
+    def a(run: Any):
         for page in run.pages(read):
-            run.call_many(send, [dict(resource=f"r{n}") for n in page], concurrency=1)
+            run.call_many(send, [{"resource": f"r{n}"} for n in page], concurrency=1)
         return 1
 
     one_step(a)
@@ -107,9 +107,9 @@ def test_page_costs_two_commits_with_its_calls(engine, commits):
     def send(call):
         return None
 
-    def a(run):
+    def a(run: Any):
         for page in run.pages(read):
-            run.call_many(send, [dict(resource=f"r{n}") for n in page])
+            run.call_many(send, [{"resource": f"r{n}"} for n in page])
 
     one_step(a)
     engine.run("one")
@@ -123,7 +123,7 @@ def test_cursor_that_does_not_grow_stops_the_run(engine, cursor):
     def reading(at):
         return Page(items=[1], next_cursor=2 if at is None else cursor)
 
-    def a(run):
+    def a(run: Any):
         for _ in run.pages(reading):
             pass
 
@@ -149,7 +149,7 @@ def test_keys_and_keysets_are_cursors_too(engine, cursors_):
         n = plain.index(at)
         return Page(items=[n], next_cursor=pages[n + 1]) if n + 1 < len(pages) else None
 
-    def a(run):
+    def a(run: Any):
         for page in run.pages(reading):
             if page == [1] and run.attempt == 1:
                 raise ValueError("again")
@@ -167,7 +167,7 @@ def test_resume_after_the_last_page_does_not_begin_again(engine):
         reads.append(at)
         return read(at)
 
-    def a(run):
+    def a(run: Any):
         for _ in run.pages(reading):
             pass
         if run.attempt == 1:
@@ -186,12 +186,12 @@ def test_no_page_at_all_is_an_ordinary_end(engine):
 
 
 def test_loop_begins_at_its_start(engine):
-    one_step(lambda run: [page for page in run.pages(read, start=4)])
+    one_step(lambda run: list(run.pages(read, start=4)))
     assert output(engine.run("one")) == [[4, 5]]
 
 
 def test_step_has_one_loop_of_pages(engine):
-    def a(run):
+    def a(run: Any):
         list(run.pages(read))
         list(run.pages(read))
 
@@ -216,9 +216,9 @@ def test_resource_of_an_earlier_page_is_not_sent_again_unseen(engine):
     def send(call):
         desk.append(call.resource)
 
-    def a(run):
+    def a(run: Any):
         for page in run.pages(read):
-            found = run.call_many(send, [dict(resource=f"r{n % 4}") for n in page], on_error="return")
+            found = run.call_many(send, [{"resource": f"r{n % 4}"} for n in page], on_error="return")
             run.state.seen += [n for n, each in zip(page, found, strict=True) if isinstance(each, Exception)]
         return run.state.seen
 
@@ -231,7 +231,7 @@ def test_resource_of_an_earlier_page_is_not_sent_again_unseen(engine):
 def test_failures_are_counted_from_the_last_page(engine):
     """A page that is committed is progress: the attempts of the next one begin anew."""
 
-    def a(run):
+    def a(run: Any):
         for page in run.pages(read):
             key = str(page[0])
             failures[key] = failures.get(key, 0) + 1

@@ -34,14 +34,16 @@ def one(own_registry, clean_queue):
         @workflow(name="one", version=version, state=Given, deadline=timedelta(hours=1), max_recoveries=4)
         class One:
             @step
-            def first(run):
+            def first(run: Any):
                 pass
 
 
 @pytest.fixture
 def begin(tenant):
     def begin(given: Any = None, **options: Any):
-        return start(options.pop("workflow", "one"), given if given is not None else {}, tenant=tenant, actor="ann", **options)
+        return start(
+            options.pop("workflow", "one"), given if given is not None else {}, tenant=tenant, actor="ann", **options
+        )
 
     return begin
 
@@ -54,7 +56,13 @@ def test_start_writes_the_run_its_first_checkpoint_and_its_first_event(begin, te
     started = begin({"n": 3}, labels={"who": "x"}, priority=7)
     run = Run.objects.get()
     assert (started.run_id, started.created) == (run.pk, True)
-    assert (run.state, run.step_id, run.priority, run.labels, run.created_by) == ("queued", "first", 7, {"who": "x"}, "ann")
+    assert (run.state, run.step_id, run.priority, run.labels, run.created_by) == (
+        "queued",
+        "first",
+        7,
+        {"who": "x"},
+        "ann",
+    )
     assert (run.max_recoveries, run.version, run.fence) == (4, 2, 0)
     assert run.deadline_at - run.created_at == timedelta(hours=1)
     assert json.loads(Checkpoint.objects.get().state)["n"] == 3
@@ -119,7 +127,7 @@ def test_start_in_the_future_waits_and_in_the_past_is_due_now(begin):  # C073
 def test_start_inside_a_transaction_that_is_rolled_back_leaves_nothing_and_rings_no_bell(begin, monkeypatch):
     rung = []
     monkeypatch.setattr(bell, "ring", lambda *a: rung.append(1))
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
+    with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
         begin()
         raise ZeroDivisionError
     assert nothing_was_written()
@@ -186,7 +194,9 @@ def test_limit_of_the_input_can_be_turned(begin):
         assert begin({"text": "x" * (2 * 1024 * 1024)}).created
 
 
-@pytest.mark.parametrize("key", ["", " ", " k", "k ", "a\nb", "a\0b", "\ud800", "k" * 256, "é" * 128, "k" * 10_000], ids=repr)
+@pytest.mark.parametrize(
+    "key", ["", " ", " k", "k ", "a\nb", "a\0b", "\ud800", "k" * 256, "é" * 128, "k" * 10_000], ids=repr
+)
 @pytest.mark.parametrize("where", ["start_key", "label name", "label value"])
 def test_bad_key_or_label_is_refused_and_nothing_is_written(begin, where, key):
     options = {

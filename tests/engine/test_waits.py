@@ -65,7 +65,7 @@ def test_run_waits_for_its_event_and_goes_on_with_the_payload(engine):
 def test_waits_consume_no_attempts(engine):
     seen = []
 
-    def a(run):
+    def a(run: Any):
         seen.append((run.attempt, run.entry))
         run.wait_for("go", key="1")
         run.wait_for("go", key="2")
@@ -98,7 +98,9 @@ def test_event_from_before_the_start_is_kept_unmatched_by_the_stated_rule(engine
     assert InboundEvent.objects.get(pk=early.event_id).answered_waits == 0
 
 
-@pytest.mark.parametrize(("look_back", "state"), [(timedelta(seconds=30), "waiting"), (timedelta(minutes=5), "succeeded")])
+@pytest.mark.parametrize(
+    ("look_back", "state"), [(timedelta(seconds=30), "waiting"), (timedelta(minutes=5), "succeeded")]
+)
 def test_look_back_reaches_as_far_as_it_says(engine, look_back, state):  # C020
     one_step(lambda run: run.wait_for("go", look_back=look_back))
     early = send(engine, 1)
@@ -139,7 +141,7 @@ def test_correlation_of_another_or_tenant_of_another_answers_nothing(engine):
 
 
 def test_same_name_and_key_twice_in_one_entry_fails_the_run_with_advice(engine):
-    def a(run):
+    def a(run: Any):
         run.decide("read what is on record", {}, lambda: 0)
         try:
             run.wait_for("go")
@@ -157,7 +159,7 @@ def test_same_name_and_key_twice_in_one_entry_fails_the_run_with_advice(engine):
 
 
 def test_answer_is_kept_over_failed_attempts(engine):
-    def a(run):
+    def a(run: Any):
         found = run.wait_for("go")
         if run.attempt == 1:
             raise ValueError("after the answer")
@@ -189,7 +191,16 @@ def test_long_sleep_is_kept_as_the_right_instant(engine, days):  # C056
 
 @pytest.mark.parametrize(
     "length",
-    [timedelta(days=10_000_000), 10_000_000 * 86400.0, -1, -0.001, timedelta(days=-1), float("nan"), float("inf"), 1e300],
+    [
+        timedelta(days=10_000_000),
+        10_000_000 * 86400.0,
+        -1,
+        -0.001,
+        timedelta(days=-1),
+        float("nan"),
+        float("inf"),
+        1e300,
+    ],
     ids=str,
 )
 def test_senseless_sleep_fails_the_step_with_a_sentence_and_no_retry(engine, length):  # C056
@@ -223,7 +234,7 @@ def test_sleep_is_counted_from_when_it_was_first_recorded(engine):
 def test_sleep_until_the_past_goes_on_and_until_the_future_waits(engine):
     later = now() + HOUR
 
-    def a(run):
+    def a(run: Any):
         run.sleep_until(datetime(2020, 1, 1, tzinfo=UTC), key="past")
         run.sleep_until(later, key="later")
 
@@ -234,16 +245,19 @@ def test_sleep_until_the_past_goes_on_and_until_the_future_waits(engine):
     assert engine.go_on(run).state == "succeeded"
 
 
-@pytest.mark.parametrize("when", [datetime(2030, 1, 1), datetime(9999, 12, 31, tzinfo=UTC)], ids=["naive", "year 9999"])  # noqa: DTZ001
+@pytest.mark.parametrize("when", [datetime(2030, 1, 1), datetime(9999, 12, 31, tzinfo=UTC)], ids=["naive", "year 9999"])
 def test_senseless_instant_fails_the_step_with_a_sentence(engine, when):
     one_step(lambda run: run.sleep_until(when))
     run = engine.run("one")
     assert (run.state, run.step_attempts) == ("failed", 1)
 
 
-@pytest.mark.parametrize(("policy", "state"), [("raise", "succeeded"), ("continue", "succeeded"), ("cancel", "cancelled"), ("fail", "timed_out")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [("raise", "succeeded"), ("continue", "succeeded"), ("cancel", "cancelled"), ("fail", "timed_out")],
+)
 def test_wait_that_expires_follows_its_policy_and_its_event_says_everything(engine, policy, state):
-    def a(run):
+    def a(run: Any):
         try:
             return ["went on", run.wait_for("go", timeout=HOUR, on_timeout=policy)]
         except WaitTimeout as late:
@@ -278,7 +292,11 @@ def test_deadline_of_the_run_comes_first_and_no_wait_moves_it(engine):  # C053
     run.refresh_from_db()
     assert run.state == "timed_out"
     firing = RunEvent.objects.get(run=run, event="time_out").data
-    assert (firing["clock"], firing["cause"], firing["phase"]) == ("run_deadline", "unresponsive_system", "waiting_system")
+    assert (firing["clock"], firing["cause"], firing["phase"]) == (
+        "run_deadline",
+        "unresponsive_system",
+        "waiting_system",
+    )
     assert Wait.objects.get().state == "cancelled"
     assert deadline is not None
 
@@ -307,15 +325,15 @@ def test_person_approves_and_the_run_goes_on_where_it_was(engine):  # C049
     @workflow(name="fetching", version=1, state=Nothing)
     class Fetching:
         @step
-        def fetch(run):
+        def fetch(run: Any):
             counters["fetch"] += 1
 
         @step
-        def ask(run):
+        def ask(run: Any):
             return run.approval("write", question="write?").by
 
         @step
-        def write(run):
+        def write(run: Any):
             counters["write"] += 1
 
     run = engine.run("fetching")
@@ -369,7 +387,7 @@ def test_decision_about_other_facts_is_refused(engine):  # C047
 def test_step_that_swallows_the_signal_still_waits_for_its_approval(engine, swallowed):  # C050
     """A broad handler must not skip a person."""
 
-    def a(run):
+    def a(run: Any):
         try:
             run.approval("delivery")
         except {"BaseException": BaseException, "Suspended": Suspended, "bare": BaseException}[swallowed]:
@@ -392,7 +410,7 @@ def test_step_that_swallows_the_signal_can_do_nothing_more_in_this_entry(engine)
     def send_it(call):
         sent.append(call.key)
 
-    def a(run):
+    def a(run: Any):
         try:
             run.approval("delivery")
         except BaseException:
@@ -406,8 +424,8 @@ def test_step_that_swallows_the_signal_can_do_nothing_more_in_this_entry(engine)
 
 
 def test_refused_approval_that_is_swallowed_still_ends_the_run(engine):
-    def a(run):
-        try:
+    def a(run: Any):
+        try:  # noqa: SIM105
             run.approval("delivery")
         except RunCancelled:
             pass
@@ -448,7 +466,7 @@ def test_poll_that_takes_too_long_expires(engine):
     def status(call):
         return False
 
-    def a(run):
+    def a(run: Any):
         try:
             run.poll(status, every=HOUR, until=bool, timeout=timedelta(hours=3))
         except WaitTimeout:
@@ -476,7 +494,7 @@ def test_poll_without_a_pause_is_refused(engine, every):
 @pytest.mark.parametrize("name", ["", "x" * 10_000, "a\0b", "a\nb", "\ud800"], ids=repr)
 @pytest.mark.parametrize("what", ["wait_for", "approval", "key"])
 def test_name_or_key_that_cannot_be_one_fails_the_step_with_a_sentence(engine, what, name):
-    def a(run):
+    def a(run: Any):
         if what == "key":
             run.wait_for("go", key=name or " ")
         else:

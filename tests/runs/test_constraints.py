@@ -178,7 +178,8 @@ def test_every_named_constraint_of_the_record_is_provoked_here():
         for model in apps.get_app_config("runs").get_models()
         for constraint in model._meta.constraints
         # Tokens of the API are proved with the API.
-        if isinstance(constraint, models.CheckConstraint | models.UniqueConstraint) and "api_token" not in constraint.name
+        if isinstance(constraint, models.CheckConstraint | models.UniqueConstraint)
+        and "api_token" not in constraint.name
     }
     assert declared - set(VIOLATIONS) == {"run_state_known"}
 

@@ -1,4 +1,4 @@
-"""The fenced write: everything hangs on the run's row, and nothing is written where the fence or the head is not ours."""
+"""The fenced write: all hangs on the run's row, and nothing is written where fence or head are not ours."""
 
 from __future__ import annotations
 
@@ -57,22 +57,51 @@ def everything() -> dict[str, Any]:
         "checkpoint": checkpoint(state='{"n":1}', output="7", output_hash="h" * 64),
         "intents": [intent()],
         "records": [
-            {**{k: v for k, v in intent(1, safety="read").items() if k not in ("n", "send_seconds", "window_seconds")},
-             "state": "succeeded", "result": "1", "downstream_id": "", "error_class": "", "error_message": "", "attempts": 1}
+            {
+                **{
+                    k: v
+                    for k, v in intent(1, safety="read").items()
+                    if k not in ("n", "send_seconds", "window_seconds")
+                },
+                "state": "succeeded",
+                "result": "1",
+                "downstream_id": "",
+                "error_class": "",
+                "error_message": "",
+                "attempts": 1,
+            }
         ],
         "decisions": [{"name": "d", "author_key": "", "input_hash": "i" * 64, "result": "1"}],
         "artifacts": [
-            {"name": "a", "data_class": "deliverable", "content_type": "text/plain", "content_hash": "c" * 64,
-             "size_bytes": 3, "path": "p"}
+            {
+                "name": "a",
+                "data_class": "deliverable",
+                "content_type": "text/plain",
+                "content_hash": "c" * 64,
+                "size_bytes": 3,
+                "path": "p",
+            }
         ],
         "waits": [
-            {"kind": "event", "name": "go", "author_key": "", "correlation": "", "since": None, "due_seconds": None,
-             "expires_seconds": 60.0, "on_timeout": "raise", "turns": 0, "question": "", "facts": "", "facts_hash": ""}
+            {
+                "kind": "event",
+                "name": "go",
+                "author_key": "",
+                "correlation": "",
+                "since": None,
+                "due_seconds": None,
+                "expires_seconds": 60.0,
+                "on_timeout": "raise",
+                "turns": 0,
+                "question": "",
+                "facts": "",
+                "facts_hash": "",
+            }
         ],
         "events": [{"n": 0, "event": "noted", "reason": "r", "data": {"x": 1}, "moves": False}],
         "logs": [{"n": 0, "at": now().isoformat(), "level": "info", "message": "m", "fields": {}}],
         "progress": (3, 10, "going"),
-    }  # fmt: skip
+    }
 
 
 def rows_of(run: Run) -> dict[str, int]:

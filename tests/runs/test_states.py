@@ -10,9 +10,9 @@ pytestmark = pytest.mark.engine
 
 
 def test_every_state_is_open_or_terminal_and_never_both():
-    assert OPEN | TERMINAL == frozenset(State)
+    assert frozenset(State) == OPEN | TERMINAL
     assert not OPEN & TERMINAL
-    assert PARKED == OPEN - {State.RUNNING}
+    assert OPEN - {State.RUNNING} == PARKED
 
 
 def test_only_an_operator_leaves_a_terminal_state():

@@ -104,7 +104,7 @@ def test_columns_that_belong_to_the_move_itself_cannot_be_set(column):
 
 def test_move_and_its_history_row_are_rolled_back_together():
     run = make_run(state="waiting")
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
+    with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
         fire("wake", run.pk)
         raise ZeroDivisionError
     run.refresh_from_db()

@@ -185,7 +185,7 @@ def test_dead_worker_that_wakes_is_told_and_its_run_has_gone_on(engine, later): 
     @workflow(name="one", version=1, state=Nothing)
     class One:
         @step
-        def a(run):
+        def a(run: Any):
             entered.append(run.attempt)
             if run.attempt == 1:
                 later(11)
