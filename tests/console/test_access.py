@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from durableops.access import Permission
 from durableops.console import urls
+from runs.models import PauseSwitch
 from tests.factories import CAST, make_checkpoint, make_effect, make_run, make_wait
 
 SOMEBODY = {"viewer", "operator", "reviewer", "admin", "stranger"}
@@ -24,6 +25,8 @@ ROUTES = {
     "runs": ([], SOMEBODY, None),
     "runs_table": ([], SOMEBODY, None),
     "workers": ([], SOMEBODY, None),
+    "pauses": ([], SOMEBODY, {"admin"}),
+    "pause_lift": (["switch"], None, {"admin"}),
     "run": (["run"], MEMBERS, None),
     "run_live": (["run"], MEMBERS, None),
     "checkpoint": (["run", 0], MEMBERS, None),
@@ -42,6 +45,7 @@ def scene():
         "run": run.pk,
         "wait": make_wait(run, kind="approval", name="delivery", facts_hash="f" * 64).pk,
         "effect": make_effect(run).pk,
+        "switch": PauseSwitch.objects.create(scope="tenant", tenant=run.tenant, actor="ann", reason="why").pk,
     }
 
 
@@ -59,7 +63,8 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
     allowed = readers if method == "get" else writers
     browser = Client() if name == "nobody" else signed_in(name)
     address = reverse(f"console:{route}", args=[scene.get(argument, argument) for argument in arguments])
-    answer = getattr(browser, method)(address, {"reason": "because", "facts_hash": "f" * 64})
+    given = {"reason": "because", "facts_hash": "f" * 64, "scope": "tenant:acme"}
+    answer = getattr(browser, method)(address, given)
     if allowed is None:
         assert answer.status_code == 405
     elif name in allowed:
@@ -68,7 +73,8 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
         assert (answer.status_code, answer["Location"].split("?")[0]) == (302, "/sign-in/")
     else:
         # A member without the role is told so; for everybody else the run does not exist.
-        assert answer.status_code == (403 if name in MEMBERS else 404)
+        lost = 409 if route == "pause_lift" else 404
+        assert answer.status_code == (403 if name in MEMBERS else lost)
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "retry", "recheck", "extend", "cancel"])

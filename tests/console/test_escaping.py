@@ -13,6 +13,7 @@ from runs.models import (
     AuditEntry,
     Decision,
     LogLine,
+    PauseSwitch,
     Receipt,
     Run,
     RunEvent,
@@ -94,7 +95,8 @@ def test_hostile_text_is_inert_on_every_page(dreadful, signed_in):
     admin = signed_in("admin", sees_payloads=True)
     run = Run.objects.exclude(pk=dreadful.pk).get()
     wait, effect = run.waits.get(), dreadful.effects.get()
-    pages = ["overview", "runs", "workers"]
+    PauseSwitch.objects.create(scope="workflow", workflow=run.workflow, actor=run.created_by, reason=run.workflow)
+    pages = ["overview", "runs", "workers", "pauses"]
     addresses = [reverse(f"console:{page}") for page in pages]
     for tab in ("timeline", "events", "checkpoints", "effects", "decisions", "logs", "audit"):
         addresses += [reverse("console:run", args=[one.pk]) + f"?tab={tab}" for one in (dreadful, run)]

@@ -41,7 +41,7 @@ def test_run_page_asks_little_and_the_same_for_a_long_run(signed_in, tab, state)
     assert counts[0] == counts[1] <= MOST
 
 
-@pytest.mark.parametrize("page", ["overview", "runs", "workers"])
+@pytest.mark.parametrize("page", ["overview", "runs", "workers", "pauses"])
 def test_lists_ask_little_and_the_same_for_many_rows(signed_in, page):
     viewer = signed_in("viewer")
     counts = []
