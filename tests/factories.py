@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 
 from runs.ids import uuid7
 from runs.models import Checkpoint, IdempotencyRecord, Membership, Run, Tenant, Wait, Worker, WorkflowPlan
@@ -36,10 +35,10 @@ def make_tenant(slug: str = "acme") -> Tenant:
     return Tenant.objects.get_or_create(slug=slug, defaults={"name": slug.title()})[0]
 
 
-def make_person(name: str) -> AbstractBaseUser:
+def make_person(name: str) -> User:
     """A member of the fixed cast, with the membership the cast gives them."""
     role, slug = CAST[name]
-    person, _ = get_user_model().objects.get_or_create(username=name)
+    person, _ = User.objects.get_or_create(username=name)
     Membership.objects.get_or_create(user=person, tenant=make_tenant(slug), defaults={"role": role})
     return person
 

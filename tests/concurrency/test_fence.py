@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ def test_commit_that_began_before_the_newer_claim_committed_is_refused_as_well(d
 def test_write_without_a_checkpoint_waits_for_the_lock_and_is_refused_too(database, second, part):
     """These do not update the run; they must lock it all the same."""
     run = make_run(state="running")
-    row = {
+    row: Any = {
         "intents": {
             "n": 0,
             "slot": "0" * 64,
@@ -96,7 +97,9 @@ def test_write_without_a_checkpoint_waits_for_the_lock_and_is_refused_too(databa
             "facts_hash": "",
         },
     }[part]
-    write = FencedWrite(run_id=run.pk, fence=1, seq=0, worker_id=run.worker_id, step_id="first", **{part: [row]})
+    assert run.worker_id is not None
+    write = FencedWrite(run_id=run.pk, fence=1, seq=0, worker_id=run.worker_id, step_id="first")
+    setattr(write, part, [row])
     with holding(second, "UPDATE runs_run SET fence = fence + 1 WHERE id = %s", [run.pk]):
         late = Background(lambda: database.retrying(lambda cursor: fenced.execute(cursor, write)))
         until_blocked()
@@ -202,7 +205,7 @@ def test_two_workers_that_claim_together_never_get_the_same_run():
         database.close()
         return taken
 
-    taken = [each for work in [Background(lambda w=w: take_all(w)) for w in workers] for each in work.result()]
+    taken = [each for work in [Background(partial(take_all, worker)) for worker in workers] for each in work.result()]
     assert len(taken) == 30
     assert set(taken) == runs
     assert set(Run.objects.values_list("fence", flat=True)) == {1}

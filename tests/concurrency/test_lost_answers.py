@@ -11,6 +11,7 @@ import pytest
 from durableops import Page, Retry, State, step, tool, workflow
 from durableops.engine import commit
 from durableops.engine.database import ConnectionLost
+from runs import fenced
 from runs.models import Checkpoint, IdempotencyRecord, LogLine, Run, RunEvent
 from tests.factories import events_of
 from tests.fixtures.engine import terminate
@@ -48,7 +49,7 @@ def break_commit(monkeypatch):
 
 
 def output(run: Run) -> Any:
-    return json.loads(Checkpoint.objects.get(run=run, kind="finish").output)
+    return json.loads(Checkpoint.objects.get(run=run, kind="finish").output or "null")
 
 
 @pytest.mark.parametrize("moment", ["after", "before"])
@@ -153,7 +154,8 @@ def test_run_that_somebody_took_while_the_database_was_away_is_let_go(engine, mo
         def a(run: Any):
             return run.attempt
 
-    real, seen = commit._once, []
+    real = commit._once
+    seen: list[Any] = []
 
     def taken(database: Any, write: Any, *more: Any) -> Any:
         if not seen:
@@ -182,16 +184,17 @@ def test_write_that_is_still_under_way_when_its_sender_reconnects_lands_before_o
         def a(run: Any):
             return "once"
 
-    real, seen = commit._once, []
+    real = commit._once
+    seen: list[Any] = []
 
     def orphaned(database: Any, write: Any, *more: Any) -> Any:
         if seen:
             return real(database, write, *more)
         seen.append(write)
         # Another session sends the very same statement, holds it open, and commits only when asked for the fence.
-        text, params = commit.fenced.compile_write(write)
+        text, params = fenced.compile_write(write)
         with second.transaction():
-            second.execute(text, params)  # type: ignore[call-overload]
+            second.execute(text, params)
         raise ConnectionLost("away")
 
     monkeypatch.setattr(commit, "_once", orphaned)
@@ -210,7 +213,8 @@ def test_claim_whose_answer_was_lost_is_handed_back_and_the_run_goes_on(engine, 
         def a(run: Any):
             return 1
 
-    real, seen = listening.claim_next, []
+    real = listening.claim_next  # type: ignore[attr-defined]  # imported there
+    seen: list[Any] = []
 
     def lost(database: Any, **options: Any) -> Any:
         found = real(database, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -121,7 +122,7 @@ def test_twenty_signals_around_the_end_of_a_run_are_each_consumed_or_kept(engine
         for n in numbers:
             send_event("go", tenant=engine.tenant, actor="x", correlation="doc-42", payload=n)
 
-    senders = [Background(lambda r=r: send(r)) for r in (range(10), range(10, 20))]
+    senders = [Background(partial(send, numbers)) for numbers in (range(10), range(10, 20))]
     worker = engine.another_worker()
 
     def work():

@@ -36,7 +36,7 @@ with registry.isolated():
 
 
 def prepared(made: Any = send, request: dict[str, Any] | None = None, **over: Any) -> Prepared:
-    values = {
+    values: dict[str, Any] = {
         "run_id": RUN,
         "tenant_id": 1,
         "step_id": "a",

@@ -27,7 +27,7 @@ def one_step(function, **options):
 
 
 def output(run: Run) -> Any:
-    return json.loads(Checkpoint.objects.get(run=run, kind="finish").output)
+    return json.loads(Checkpoint.objects.get(run=run, kind="finish").output or "null")
 
 
 def test_async_step_calls_waits_decides_and_pages(engine):

@@ -40,6 +40,7 @@ def test_run_of_a_lost_worker_is_queued_again_with_the_reason(release):
     assert run.woken_at is not None
     event = RunEvent.objects.get(run=run)
     assert (event.event, event.data["recoveries"]) == ("lose_worker", 1)
+    assert run.due_at is not None
     assert run.due_at <= now()
 
 
@@ -54,11 +55,14 @@ def test_second_loss_in_a_row_comes_back_more_slowly(release):
     run = running(recoveries=1)
     release()
     run.refresh_from_db()
+    assert run.due_at is not None
     assert run.due_at > now() + timedelta(seconds=1)
 
 
 def test_run_that_keeps_killing_its_workers_is_stopped_with_a_clear_reason(engine):
     """Poison: five recoveries are stated, the sixth lost worker is the last."""
+
+    attempts: list[int] = []
 
     @workflow(name="poison", version=1, state=Nothing, max_recoveries=5)
     class Poison:
@@ -68,7 +72,6 @@ def test_run_that_keeps_killing_its_workers_is_stopped_with_a_clear_reason(engin
             engine.lose_worker()
             run.log("never")
 
-    attempts: list[int] = []
     run = engine.start("poison")
     for _ in range(8):
         make_due(run)

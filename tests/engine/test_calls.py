@@ -21,6 +21,7 @@ from durableops import (
     Retry,
     RetryLater,
     State,
+    clock,
     step,
     tool,
     workflow,
@@ -70,7 +71,7 @@ class Desk:
 
 
 def keyed(desk: Desk, **options: Any):
-    values = {"safety": "keyed", "name": "send", "retry": AT_ONCE, "resource_id": "id"} | options
+    values: dict[str, Any] = {"safety": "keyed", "name": "send", "retry": AT_ONCE, "resource_id": "id"} | options
 
     @tool(**values)
     def send(call, *, title: str = ""):
@@ -138,7 +139,12 @@ def test_reading_costs_no_commit_of_its_own(engine, commits):
 
 def test_intent_is_committed_before_anything_is_sent(engine):
     seen = []
-    desk = Desk(lambda: seen.append(list(IdempotencyRecord.objects.values_list("state", "key"))) or {"id": "T"})
+
+    def look() -> dict[str, str]:
+        seen.append(list(IdempotencyRecord.objects.values_list("state", "key")))
+        return {"id": "T"}
+
+    desk = Desk(look)
     send = keyed(desk)
     one_step(lambda run: run.call(send, resource="r1"))
     run = engine.run("one")
@@ -150,8 +156,12 @@ def test_intent_is_committed_before_anything_is_sent(engine):
 
 def test_every_intent_of_call_many_is_committed_before_the_first_is_sent(engine):
     seen = []
-    desk = Desk(lambda: seen.append(IdempotencyRecord.objects.filter(state="intended").count()) or {"id": "T"})
-    send = keyed(desk)
+
+    def count() -> dict[str, str]:
+        seen.append(IdempotencyRecord.objects.filter(state="intended").count())
+        return {"id": "T"}
+
+    send = keyed(Desk(count))
     one_step(lambda run: run.call_many(send, [{"resource": f"r{n}"} for n in range(5)], concurrency=1) and None)
     engine.run("one")
     assert seen == [5]
@@ -628,7 +638,7 @@ def test_call_held_up_past_its_time_to_send_is_not_sent(engine, monkeypatch):
 
     desk = Desk()
     send = keyed(desk, timeout=30.0, retry=ONCE)
-    real = calling.monotonic
+    real = clock.monotonic
     monkeypatch.setattr(calling, "monotonic", lambda: real() + 31.0)
     one_step(lambda run: run.call(send, resource="r1"), retry=ONCE)
     run = engine.run("one")
@@ -678,7 +688,8 @@ def test_read_is_called_again_after_an_interruption_that_lost_its_result(engine)
 
 def test_resource_is_demanded_when_it_could_not_be_seen_at_start_up(engine):
     send = keyed(Desk())
-    one_step(lambda run: run.call(send, resource=""))
+    unseen = {"resource": ""}
+    one_step(lambda run: run.call(send, **unseen))
     run = engine.run("one")
     assert run.state == "failed"
     assert "resource" in run.error_message

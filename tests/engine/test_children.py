@@ -10,6 +10,7 @@ import pytest
 
 from durableops import ChildrenFailed, Retry, State, step, workflow
 from durableops.engine import commands, family
+from durableops.engine.start import insert
 from durableops.errors import TransitionRefused
 from runs.models import Checkpoint, Run, RunEvent, Wait
 from tests.factories import events_of, make_due
@@ -25,7 +26,7 @@ class Number(State):
 
 
 def output(run: Run) -> Any:
-    return json.loads(Checkpoint.objects.get(run=run, kind="finish").output)
+    return json.loads(Checkpoint.objects.get(run=run, kind="finish").output or "null")
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_fan_out_that_is_interrupted_half_way_is_made_whole_and_ends_with_every_
 ):  # C016
     """The worker dies at the 80th of 288; the next one makes all; one of them fails for good."""
     parent([{"n": n % 50 if n != 79 else -1} for n in range(288)], on_failure="continue")
-    real, made = family.insert, []
+    real, made = insert, []
 
     def dies_at_the_eightieth(*args, **options):
         made.append(1)
@@ -162,6 +163,11 @@ def test_cancelling_a_parent_ends_the_children_that_do_not_run(engine, declared)
 
 def test_parent_is_not_cancelled_before_its_running_children_are(engine, declared):  # C014
     entered = []
+    told: list[commands.Done] = []
+    states: list[Any] = []
+
+    def parent_id():
+        return Run.objects.get(workflow="parent").pk
 
     @workflow(name="slow", version=1, state=Number)
     class Slow:
@@ -174,12 +180,6 @@ def test_parent_is_not_cancelled_before_its_running_children_are(engine, declare
                 states.append(dict(Run.objects.values_list("step_id", "state")))
                 states.append(Run.objects.get(pk=parent_id()).state)
             run.progress(1)
-
-    def parent_id():
-        return Run.objects.get(workflow="parent").pk
-
-    told: list[commands.Done] = []
-    states: list[Any] = []
 
     @workflow(name="parent", version=1, state=Number)
     class Parent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.factories import events_of, make_run, make_tenant, make_wait, now
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
-WHY = {"actor": "ann", "reason": "because"}
+WHY: dict[str, Any] = {"actor": "ann", "reason": "because"}
 LEGAL = {
     "pause": OPEN,
     "cancel": OPEN,

@@ -22,7 +22,13 @@ class Nothing(State):
 
 
 def watched(run: Run, **over) -> Watched:
-    values = {"run_id": run.pk, "fence": 1, "step_id": "a", "timeout": 5.0, "entered_at": monotonic() - 16.0} | over
+    values: dict[str, Any] = {
+        "run_id": run.pk,
+        "fence": 1,
+        "step_id": "a",
+        "timeout": 5.0,
+        "entered_at": monotonic() - 16.0,
+    } | over
     return Watched(**values)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from durableops.engine.inbound import send_event
@@ -94,7 +96,7 @@ def test_wait_of_another_kind_is_not_answered(send):
     assert send().answered == 0
 
 
-BAD = {
+BAD: dict[str, dict[str, Any]] = {
     "empty name": {"name": ""},
     "long name": {"name": "x" * 10_000},
     "nul in the name": {"name": "a\0b"},

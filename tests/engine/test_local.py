@@ -42,7 +42,7 @@ def slugs() -> list[str]:
 
 
 def output(run: Any):
-    return json.loads(Checkpoint.objects.get(run=run, kind="finish").output)
+    return json.loads(Checkpoint.objects.get(run=run, kind="finish").output or "null")
 
 
 def test_change_and_record_commit_together(engine, add):

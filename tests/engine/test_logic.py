@@ -27,7 +27,7 @@ def one_step(function):
 
 
 def output(run: Run) -> Any:
-    return json.loads(Checkpoint.objects.get(run=run, kind="finish").output)
+    return json.loads(Checkpoint.objects.get(run=run, kind="finish").output or "null")
 
 
 def test_decision_is_made_once_for_its_inputs_and_committed_before_anything_relies_on_it(engine):
@@ -52,8 +52,12 @@ def test_decision_is_made_once_for_its_inputs_and_committed_before_anything_reli
 def test_other_inputs_are_another_decision(engine):
     made = []
 
+    def model(x: int) -> int:
+        made.append(x)
+        return x
+
     def a(run: Any):
-        found = run.decide("route", {"x": run.attempt}, lambda x: made.append(x) or x)
+        found = run.decide("route", {"x": run.attempt}, model)
         if run.attempt < 2:
             raise ValueError
         return found

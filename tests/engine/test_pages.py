@@ -32,7 +32,7 @@ def one_step(function, **options):
 
 
 def output(run: Run) -> Any:
-    return json.loads(Checkpoint.objects.get(run=run, kind="finish").output)
+    return json.loads(Checkpoint.objects.get(run=run, kind="finish").output or "null")
 
 
 def cursors(run: Run) -> list[Any]:

@@ -65,7 +65,7 @@ def test_whole_script_is_played_once_over_all_its_entries(engine):
     assert run.state == "succeeded", run.error_message
     assert run.effects_avoided > 0
     assert IdempotencyRecord.objects.filter(run=run, tool="scripted-send", attempts=1).count() == 3
-    output = json.loads(Checkpoint.objects.get(run=run, step_id="first", kind="step").output)
+    output = json.loads(Checkpoint.objects.get(run=run, step_id="first", kind="step").output or "null")
     assert output == [
         "word-0", None, "word-2", "ok", "ann", "seen", None, 8, ["succeeded", "succeeded"], 3, "word-10",
     ]  # fmt: skip

@@ -233,7 +233,7 @@ def test_cursor_may_start_again_in_another_lineage_or_another_step():
     assert run.cursor == 0
 
 
-def history_rows() -> dict[str, models.Model]:
+def history_rows() -> dict[str, Any]:
     run = make_run()
     return {
         "runs_checkpoint": Checkpoint.objects.get(run=run, seq=0),

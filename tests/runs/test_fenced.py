@@ -28,7 +28,13 @@ pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
 
 def write_for(run: Run, **over: Any) -> FencedWrite:
-    values = {"run_id": run.pk, "fence": run.fence, "seq": run.head_seq, "worker_id": run.worker_id, "step_id": "first"}
+    values: dict[str, Any] = {
+        "run_id": run.pk,
+        "fence": run.fence,
+        "seq": run.head_seq,
+        "worker_id": run.worker_id,
+        "step_id": "first",
+    }
     return FencedWrite(**(values | over))
 
 
@@ -193,7 +199,7 @@ def test_step_commit_clears_the_cursor_and_the_counters_of_its_failures(execute)
 
 @pytest.mark.parametrize("stop", ["cancelled", "paused", "deadline", "switch"])
 def test_intent_of_what_may_not_be_sent_leaves_no_trace(execute, stop):
-    over = {
+    over: Any = {
         "cancelled": {"cancel_requested": True},
         "paused": {"paused": True},
         "deadline": {"deadline_at": now()},
@@ -228,6 +234,8 @@ def test_repeat_counts_the_attempt_and_moves_the_time_to_send(execute):
     effect.refresh_from_db()
     assert effect.attempts == 2
     assert effect.fence == 3
+    assert before is not None
+    assert effect.send_before is not None
     assert effect.send_before > before
 
 
@@ -303,7 +311,7 @@ def test_hostile_text_travels_as_data(execute):
     logs = [{"n": 0, "at": now().isoformat(), "level": "info", "message": text, "fields": {text: text}}]
     execute(write_for(run, logs=logs, checkpoint=checkpoint(state=json.dumps({"a": text}), output=json.dumps(text))))
     assert LogLine.objects.get().message == text
-    assert json.loads(Checkpoint.objects.get(seq=1).output) == text
+    assert json.loads(Checkpoint.objects.get(seq=1).output or "") == text
 
 
 def test_shapes_are_built_once():

@@ -156,7 +156,7 @@ def test_worker_that_moves_just_before_it_is_declared_is_spared(reaper, leased, 
         leased.renew()
         return real(*args)
 
-    reaper._declare = declare  # type: ignore[method-assign]
+    reaper._declare = declare
     assert reaper.look() == 0
     assert not ended(leased)
 
@@ -180,7 +180,8 @@ def test_sleeping_transaction_of_the_engine_is_ended_by_the_server_within_a_leas
 
 
 def test_dead_worker_that_wakes_is_told_and_its_run_has_gone_on(engine, later):  # C019
-    entered = []
+    entered: list[int] = []
+    observer = engine.upkeep._reaper
 
     @workflow(name="one", version=1, state=Nothing)
     class One:
@@ -189,13 +190,12 @@ def test_dead_worker_that_wakes_is_told_and_its_run_has_gone_on(engine, later): 
             entered.append(run.attempt)
             if run.attempt == 1:
                 later(11)
-                reaper.look()
-                reaper.release_batch()
+                observer.look()
+                observer.release_batch()
                 engine.another_worker().drain()
             return run.attempt
 
-    reaper = engine.upkeep._reaper
-    reaper.look()
+    observer.look()
     run = engine.run("one")
     assert (run.state, entered) == ("succeeded", [1, 2])
     assert engine.worker.lease.renew() is False
