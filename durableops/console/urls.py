@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from durableops.console import database as database  # connects its receiver
-from durableops.console.views import front, overview, pauses, run, runs, verbs, workers
+from durableops.console.views import front, overview, pauses, run, runs, start, verbs, workers
 
 app_name = "console"
 
@@ -16,6 +16,7 @@ urlpatterns = [
     path("look/", front.look, name="look"),
     path("overview/", overview.show, name="overview"),
     path("runs/", runs.show, name="runs"),
+    path("runs/start/", start.show, name="start"),
     path("runs/table/", runs.table, name="runs_table"),
     path("runs/<uuid:run_id>/", run.show, name="run"),
     path("runs/<uuid:run_id>/live/", run.live, name="run_live"),

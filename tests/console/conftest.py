@@ -8,6 +8,8 @@ import pytest
 from django.core.cache import cache
 from django.test import Client
 
+from durableops import State, step, workflow
+from durableops.authoring import registry
 from runs.models import Membership, Run, Wait
 from tests.factories import make_person, make_run, make_wait
 
@@ -40,3 +42,23 @@ def asking() -> tuple[Run, Wait]:
         run, kind="approval", name="delivery", question="Deliver?", facts='{"rows":3}', facts_hash="f" * 64
     )
     return run, wait
+
+
+@pytest.fixture
+def simple():
+    """The only workflow this process knows."""
+    with registry.isolated():
+
+        class Simple(State):
+            customer: str
+            amount: int = 3
+            urgent: bool = False
+            lines: list[str] = []
+
+        @workflow(name="simple", version=1, state=Simple)
+        class SimpleWorkflow:
+            @step
+            def only(run):
+                pass
+
+        yield SimpleWorkflow

@@ -25,6 +25,7 @@ ROUTES = {
     "runs": ([], SOMEBODY, None),
     "runs_table": ([], SOMEBODY, None),
     "workers": ([], SOMEBODY, None),
+    "start": ([], SOMEBODY, OPERATORS),
     "pauses": ([], SOMEBODY, {"admin"}),
     "pause_lift": (["switch"], None, {"admin"}),
     "run": (["run"], MEMBERS, None),
@@ -38,7 +39,7 @@ CODES = {"home": 302, "sign_out": 302, "look": 302}
 
 
 @pytest.fixture
-def scene():
+def scene(simple):
     run = make_run(state="waiting", head_seq=1)
     make_checkpoint(run, seq=2)
     return {
@@ -63,7 +64,13 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
     allowed = readers if method == "get" else writers
     browser = Client() if name == "nobody" else signed_in(name)
     address = reverse(f"console:{route}", args=[scene.get(argument, argument) for argument in arguments])
-    given = {"reason": "because", "facts_hash": "f" * 64, "scope": "tenant:acme"}
+    given = {
+        "reason": "because",
+        "facts_hash": "f" * 64,
+        "scope": "tenant:acme",
+        "tenant": "acme",
+        "workflow": "simple" if route == "start" else "",
+    }
     answer = getattr(browser, method)(address, given)
     if allowed is None:
         assert answer.status_code == 405

@@ -25,6 +25,7 @@ def list_context(request: ConsoleRequest, asked: RunFilter) -> dict[str, Any]:
         "page": listing.page(asked, access.tenants),
         "rail": [(view, query, counts[view.name]) for view, query in asked.links()],
         "matching": counts[asked.view.name],
+        "may_start": any(access.may_verb("start", tenant.pk) for tenant in access.tenants),
         "many_tenants": len(access.tenants) > 1,
     }
 
