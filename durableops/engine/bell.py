@@ -8,7 +8,6 @@ or after a flush, workers find work by polling.
 from __future__ import annotations
 
 import logging
-import time
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -57,7 +56,7 @@ def ring(count: int = 1) -> int:
 def announce_sleep(worker_id: UUID) -> None:
     """Say that this worker is about to sleep. Look for work once more after it."""
     bells = queue()
-    bells.connection.zadd(_key(bells), {str(worker_id): time.time()})
+    bells.connection.zadd(_key(bells), {str(worker_id): _now(bells)})
 
 
 def announce_awake(worker_id: UUID) -> None:
@@ -87,7 +86,7 @@ def forget_worker(worker_id: UUID) -> None:
 def _unrung(bells: Queue) -> int:
     """Sleeping workers for whom no bell is under way."""
     # A worker that died asleep stays in the set; it announces no more and ages out of the count.
-    fresh = time.time() - 2 * get_conf().poll_seconds - 1
+    fresh = _now(bells) - 2 * get_conf().poll_seconds - 1
     connection = bells.connection
     with connection.pipeline(transaction=False) as pipe:
         pipe.zremrangebyscore(_key(bells), "-inf", fresh)
@@ -95,6 +94,12 @@ def _unrung(bells: Queue) -> int:
         pipe.llen(bells.key)
         _, sleepers, waiting = pipe.execute()
     return int(sleepers) - int(waiting)
+
+
+def _now(bells: Queue) -> float:
+    """The broker's clock: those of the workers differ."""
+    seconds, microseconds = bells.connection.time()
+    return seconds + microseconds / 1e6
 
 
 def _key(bells: Queue) -> str:

@@ -7,8 +7,10 @@ allows is asked here, of the transition table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import wraps
 from typing import Any
 from uuid import UUID
 
@@ -41,6 +43,31 @@ class Done:
     message: str
 
 
+def _recording_refusals(verb: Callable[..., Done]) -> Callable[..., Done]:
+    """Audit also what was asked for and refused: who pressed, and what they could not know."""
+
+    @wraps(verb)
+    def asked(target: Any, *, tenant: Tenant, actor: str, reason: str = "", **more: Any) -> Done:
+        try:
+            return verb(target, tenant=tenant, actor=actor, reason=reason, **more)
+        except TransitionRefused as refused:
+            # In a transaction of its own: that of the verb is rolled back.
+            AuditEntry.objects.create(
+                tenant=tenant,
+                actor=actor,
+                verb=f"{refused.event} (refused)",
+                target_kind="run",
+                target_id=str(refused.run),
+                reason=_reason(reason),
+                before={"state": refused.state},
+                after={"refused": safe_text(str(refused), limit=MAX_REASON_CHARACTERS)},
+            )
+            raise
+
+    return asked
+
+
+@_recording_refusals
 def pause(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Let nobody go on with the run: a running one is handed back at its next commit. Its deadlines go on."""
     with transaction.atomic(), connection.cursor() as cursor:
@@ -56,6 +83,7 @@ def pause(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     return Done(run_id=run.pk, state=run.state, settled=settled, message="paused." if settled else "asked to pause.")
 
 
+@_recording_refusals
 def resume(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Let a paused run go on from where it is."""
     with transaction.atomic(), connection.cursor() as cursor:
@@ -69,6 +97,7 @@ def resume(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     return Done(run_id=run.pk, state=run.state, settled=True, message="goes on.")
 
 
+@_recording_refusals
 def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Cancel a run and everything below it. Accepted means that it ends cancelled; a finished run is refused."""
     reason = _reason(reason)
@@ -97,6 +126,7 @@ def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     return Done(run_id=run.pk, state=state, settled=settled, message=message)
 
 
+@_recording_refusals
 def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at: datetime | None = None) -> Done:
     """Reopen a failed, timed out or exhausted run at its last checkpoint. Committed steps do not run again.
 
@@ -135,6 +165,7 @@ def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at:
     return Done(run_id=run.pk, state="queued", settled=True, message="reopened at its last checkpoint.")
 
 
+@_recording_refusals
 def recheck(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Let a parked run be compared with the code once more, after the code was put right."""
     reason = _reason(reason)
@@ -149,6 +180,7 @@ def recheck(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     return Done(run_id=run.pk, state="queued", settled=True, message="will be compared again.")
 
 
+@_recording_refusals
 def extend_deadline(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at: datetime) -> Done:
     """Move an open run's deadline. The only thing that moves it."""
     with transaction.atomic(), connection.cursor() as cursor:
@@ -183,6 +215,7 @@ def refuse(wait_id: int, *, tenant: Tenant, actor: str, reason: str, facts_hash:
     return decide(wait_id, tenant=tenant, actor=actor, reason=reason, approved=False, facts_hash=facts_hash)
 
 
+@_recording_refusals
 def decide(
     wait_id: int, *, tenant: Tenant, actor: str, reason: str, approved: bool, facts_hash: str | None = None
 ) -> Done:

@@ -27,7 +27,7 @@ LEGAL = {
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("verb", LEGAL)
-def test_verb_is_legal_with_one_audit_entry_or_refused_without_a_trace(tenant, clean_queue, verb, state):
+def test_verb_is_legal_or_changes_nothing_and_is_audited_either_way(tenant, clean_queue, verb, state):
     run = make_run(state=state)
     before = Run.objects.filter(pk=run.pk).values().get()
     if state in LEGAL[verb]:
@@ -43,8 +43,10 @@ def test_verb_is_legal_with_one_audit_entry_or_refused_without_a_trace(tenant, c
     assert state in str(refused.value)
     assert "Nothing was changed" in str(refused.value)
     assert Run.objects.filter(pk=run.pk).values().get() == before
-    assert not AuditEntry.objects.exists()
     assert not RunEvent.objects.exists()
+    # C013: what was asked for and refused is on record too.
+    entry = AuditEntry.objects.get()
+    assert (entry.verb, entry.actor, entry.before) == (f"{verb} (refused)", "ann", {"state": state.value})
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "retry", "recheck"])
