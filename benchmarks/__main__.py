@@ -102,10 +102,10 @@ def _peers_environment() -> dict[str, str]:
 
 
 def _ratios(report: dict[str, Any]) -> dict[str, float]:
-    """Our median steps per second against each peer's of the same run."""
-    ours = statistics.median(found["figures"]["steps_per_second"]["value"] for found in report["engine"])
+    """Our steps per second against each peer's right after: the median of the rounds, since machines are noisy."""
+    ours = [found["figures"]["steps_per_second"]["value"] for found in report["engine"]]
     return {
-        name: round(ours / statistics.median(found["steps_per_s"] for found in seen), 2)
+        name: round(statistics.median(a / found["steps_per_s"] for a, found in zip(ours, seen, strict=False)), 2)
         for name, seen in report["peers"].items()
     }
 

@@ -73,8 +73,10 @@ def _drain(place: Place, connection: psycopg.Connection, runs: int) -> Drain:
     meter = WalMeter(connection)
     with fleet(place) as processes:
         worker = processes.start_worker()
-        seen = marks.wait(lambda found: _ends(found) > runs, seconds=PATIENCE_SECONDS, pause=0.05)
-        cpu, memory = cpu_seconds(worker.pid), peak_megabytes(worker.pid)
+        seen = marks.wait(lambda found: _ends(found) > 0, seconds=PATIENCE_SECONDS)
+        start_up = cpu_seconds(worker.pid)
+        seen += marks.wait(lambda found: _ends(seen + found) > runs, seconds=PATIENCE_SECONDS, pause=0.05)
+        cpu, memory = cpu_seconds(worker.pid) - start_up, peak_megabytes(worker.pid)
     written = meter.stop()
     # The first run warms the worker up; the peers' scripts leave theirs out too.
     counted = [mark for mark in seen if mark.key != "warm"]
