@@ -74,6 +74,11 @@ class Access:
         membership = self.memberships.get(tenant_id)
         return self.everything or (membership is not None and membership.sees_payloads)
 
+    @property
+    def administered(self) -> Tenant | None:
+        """A tenant whose members this person may manage, if there is one."""
+        return next((t for t in self.tenants if self.may(Permission.ADMINISTER, t.pk)), None)
+
     def roles(self) -> str:
         """The roles in words, for the corner of the page."""
         if self.everything:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from durableops.console import database as database  # connects its receiver
-from durableops.console.views import front, overview, pauses, run, runs, start, verbs, workers
+from durableops.console.views import front, overview, pauses, people, run, runs, start, verbs, workers
 
 app_name = "console"
 
@@ -25,6 +25,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/approvals/<int:wait_id>/<slug:verb>/", verbs.decide, name="decide"),
     path("runs/<uuid:run_id>/do/<slug:verb>/", verbs.run_verb, name="run_verb"),
     path("workers/", workers.show, name="workers"),
+    path("people/<slug:slug>/", people.show, name="people"),
     path("pauses/", pauses.show, name="pauses"),
     path("pauses/<int:switch_id>/lift/", pauses.lift, name="pause_lift"),
 ]

@@ -26,6 +26,7 @@ ROUTES = {
     "runs_table": ([], SOMEBODY, None),
     "workers": ([], SOMEBODY, None),
     "start": ([], SOMEBODY, OPERATORS),
+    "people": (["acme"], {"admin"}, {"admin"}),
     "pauses": ([], SOMEBODY, {"admin"}),
     "pause_lift": (["switch"], None, {"admin"}),
     "run": (["run"], MEMBERS, None),
@@ -69,6 +70,9 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
         "facts_hash": "f" * 64,
         "scope": "tenant:acme",
         "tenant": "acme",
+        "act": "put",
+        "username": "new",
+        "role": "viewer",
         "workflow": "simple" if route == "start" else "",
     }
     answer = getattr(browser, method)(address, given)

@@ -50,6 +50,8 @@ def _answer(
     context: dict[str, Any] = {
         **context_for(request, "runs"), "workflows": list(known.values()), "chosen": known.get(name), "wrong": wrong,
         "fields": start_form.fields_of(known[name], typed) if name else [],
+        # As texts: a template would call the definitions, which are callable.
+        "step_ids": [one.id for one in known[name].steps] if name else [],
         "tenants": [tenant for tenant in access.tenants if access.may_verb("start", tenant.pk)],
         "tenant": request.POST.get("tenant", ""), "key": request.POST.get("key", ""),
         "once": request.POST.get("once") or f"console-{uuid4()}",

@@ -1,0 +1,98 @@
+"""Members and API tokens of one tenant, for its admins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+
+from durableops import clock, tokens
+from durableops.access import SCOPES, Permission
+from durableops.console import members
+from durableops.console.access import NotAllowed
+from durableops.console.http import ConsoleRequest, context_for, page, said
+from durableops.errors import DurableOpsError, InputRefused
+from runs.models import ApiToken, Membership, Tenant
+from runs.models.access import Role
+
+SHOWN = 500
+
+
+@page("GET", "POST", permission=Permission.ADMINISTER)
+def show(request: ConsoleRequest, slug: str) -> HttpResponse:
+    """The page; POST does one thing and shows a secret it made once, here and never again."""
+    tenant = _tenant(request, slug)
+    if request.method == "GET":
+        return _answer(request, tenant)
+    act = _ACTS.get(request.POST.get("act", ""))
+    if act is None:
+        raise Http404("There is no such verb.")
+    try:
+        text, secret = act(request, tenant)
+    except InputRefused as refused:
+        return _answer(request, tenant, wrong=str(refused), status=422)
+    except DurableOpsError as refused:
+        return _answer(request, tenant, wrong=str(refused), status=refused.http_status)
+    if secret:
+        return _answer(request, tenant, secret=secret, told=text)
+    said(request, text)
+    return redirect("console:people", slug=tenant.slug)
+
+
+def _tenant(request: ConsoleRequest, slug: str) -> Tenant:
+    tenant = next((t for t in request.access.tenants if t.slug == slug), None)
+    if tenant is None:
+        raise Http404("There is no such tenant.")
+    if not request.access.may(Permission.ADMINISTER, tenant.pk):
+        raise NotAllowed(Permission.ADMINISTER, tenant.slug)
+    return tenant
+
+
+def _put(request: ConsoleRequest, tenant: Tenant) -> tuple[str, str]:
+    given = request.POST
+    name = given.get("username", "").strip()
+    password = members.put(name, tenant=tenant, role=given.get("role", ""), sees_payloads="sees_payloads" in given,
+                           actor=request.access.actor)  # fmt: skip
+    return f"{name} is {given.get('role', '')} of {tenant.slug}.", password
+
+
+def _remove(request: ConsoleRequest, tenant: Tenant) -> tuple[str, str]:
+    name = request.POST.get("username", "")
+    members.remove(name, tenant=tenant, actor=request.access.actor)
+    return f"{name} is no member of {tenant.slug} any more.", ""
+
+
+def _issue(request: ConsoleRequest, tenant: Tenant) -> tuple[str, str]:
+    days = request.POST.get("days", "")
+    if not days.isdecimal() or len(days) > 4:
+        raise InputRefused("give the days the token lives as a whole number.")
+    issued = tokens.issue(request.POST.get("name", "").strip(), tenant=tenant, scopes=request.POST.getlist("scope"),
+                          lifetime=timedelta(days=int(days)), actor=request.access.actor)  # fmt: skip
+    return f"Token {issued.token.name} was made.", issued.secret
+
+
+def _revoke(request: ConsoleRequest, tenant: Tenant) -> tuple[str, str]:
+    token = tokens.revoke(request.POST.get("prefix", ""), tenant=tenant, actor=request.access.actor, reason="")
+    return f"Token {token.name} was revoked. Whoever sends it is refused from now on.", ""
+
+
+_ACTS: dict[str, Callable[[ConsoleRequest, Tenant], tuple[str, str]]] = {
+    "put": _put,
+    "remove": _remove,
+    "issue": _issue,
+    "revoke": _revoke,
+}
+
+
+def _answer(request: ConsoleRequest, tenant: Tenant, *, status: int = 200, **more: Any) -> HttpResponse:
+    access = request.access
+    context = {
+        **context_for(request, "people"), "tenant": tenant, "roles": Role.values, "scopes": SCOPES,
+        "tenants": [one for one in access.tenants if access.may(Permission.ADMINISTER, one.pk)],
+        "members": Membership.objects.filter(tenant=tenant).select_related("user").order_by("user__username")[:SHOWN],
+        "api_tokens": ApiToken.objects.filter(tenant=tenant).order_by("-id")[:SHOWN], "now": clock.now(), **more,
+    }  # fmt: skip
+    return render(request, "console/people/page.html", context, status=status)
