@@ -23,7 +23,7 @@ def watched():
     with registry.isolated() as known:
         from tests.browser.scripted.workflows import WatchedWorkflow
 
-        known.add_workflow(WatchedWorkflow)
+        known.add_workflow(WatchedWorkflow)  # type: ignore[arg-type]  # the decorator made it a definition
         yield WatchedWorkflow
 
 

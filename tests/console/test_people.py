@@ -20,7 +20,9 @@ def admin(signed_in):
 
 
 def shown_once(answer):
-    return re.search(r'shown once: <b class="mono">([^<]+)', answer.content.decode())[1]
+    found = re.search(r'shown once: <b class="mono">([^<]+)', answer.content.decode())
+    assert found is not None
+    return found[1]
 
 
 def test_new_name_gets_an_account_whose_password_is_shown_once(admin):

@@ -60,7 +60,9 @@ def test_stale_tab_cannot_decide_about_facts_it_did_not_show(signed_in, asking):
 
 
 def test_refusing_wants_a_reason_and_keeps_the_dialog(signed_in, asking):
-    answer = signed_in("reviewer").post(decide(*asking, "refuse"), {"facts_hash": asking[1].facts_hash}, headers=HTMX)
+    answer = signed_in("reviewer").post(
+        decide(asking[0], asking[1], "refuse"), {"facts_hash": asking[1].facts_hash}, headers=HTMX
+    )
     assert (answer.status_code, answer["HX-Retarget"]) == (422, "#dialog")
     assert "Say why" in answer.content.decode()
 
