@@ -19,7 +19,7 @@ from durableops.checkpoints.states import encode_and_read_back
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine import commit, endings
-from durableops.engine.checks import stop_reason
+from durableops.engine.checks import give_way, stop_reason
 from durableops.engine.context import AsyncRun, SyncRun
 from durableops.engine.database import Database
 from durableops.engine.drivers import AsyncDriver, SyncDriver, event_loop
@@ -34,7 +34,6 @@ logger = logging.getLogger("durableops.advance")
 
 _PLAN = "SELECT plan FROM runs_workflow_plan WHERE id = %s"
 _INPUT = "SELECT state FROM runs_checkpoint WHERE run_id = %s AND seq = 0"
-_OTHERS_WAIT = "SELECT EXISTS (SELECT 1 FROM runs_run WHERE state = 'queued' AND NOT paused AND due_at <= now())"
 
 
 def advance(
@@ -125,7 +124,7 @@ def _park(database: Database, claimed: Claimed, verdict: Continue | Park) -> Non
 def _one_step(database: Database, hand: Hand, watch: Watch | None) -> bool:
     """Enter the present step once. True when the run is still in hand and goes on."""
     try:
-        ending = stop_reason(hand) or _give_way(database, hand)
+        ending = stop_reason(hand) or SyncDriver(database, hand).run(give_way(hand))
         if ending is not None:
             return endings.leave(database, hand, ending)
         value = _enter(database, hand, watch)
@@ -145,18 +144,6 @@ def _one_step(database: Database, hand: Hand, watch: Watch | None) -> bool:
         # The code caught the signal and went on. A handler that is too broad must not skip a person's approval.
         return endings.leave(database, hand, hand.leaving)
     return _commit_step(database, hand, value)
-
-
-def _give_way(database: Database, hand: Hand) -> ControlSignal | None:
-    """Between steps: hand back when this process stops, or when the slice is over and others wait."""
-    if hand.stopping.since is not None:
-        return endings.HandBack("worker_stopped", "its worker was asked to stop")
-    # A run in hand takes at least one step: were the claim alone to eat the slice, two runs would only change places.
-    if hand.head_seq > hand.claimed.head_seq and monotonic() - hand.taken_at > get_conf().slice_seconds:
-        if database.read(_OTHERS_WAIT)[0][0]:
-            return endings.HandBack("slice", "others were waiting")
-        hand.taken_at = monotonic()
-    return None
 
 
 def _enter(database: Database, hand: Hand, watch: Watch | None) -> Any:

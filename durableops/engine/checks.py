@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from durableops.clock import monotonic
+from durableops.conf import get_conf
 from durableops.engine.hand import Hand
-from durableops.engine.ops import Commit, Logic
+from durableops.engine.ops import Ask, Commit, Logic
 from durableops.errors import ControlSignal, FenceLost, RunCancelled, RunPaused, StepTimeout
+
+_OTHERS_WAIT = "SELECT EXISTS (SELECT 1 FROM runs_run WHERE state = 'queued' AND NOT paused AND due_at <= now())"
 
 
 class DeadlinePassed(ControlSignal):
@@ -18,6 +21,29 @@ class WorkerStopping(ControlSignal):
     """This process is asked to stop and its grace is half over."""
 
     code = "signal.worker_stopping"
+
+
+class HandBack(ControlSignal):
+    """The run goes back to the queue without having done anything wrong."""
+
+    code = "signal.hand_back"
+
+    def __init__(self, cause: str, detail: str) -> None:
+        super().__init__(detail)
+        self.cause = cause
+
+
+def give_way(hand: Hand) -> Logic[ControlSignal | None]:
+    """Between steps and pages: hand back when this process stops, or when the slice is over and others wait."""
+    if hand.stopping.since is not None:
+        return HandBack("worker_stopped", "its worker was asked to stop")
+    # A run in hand takes at least one step: were the claim alone to eat the slice, two runs would only change places.
+    if hand.head_seq > hand.claimed.head_seq and monotonic() - hand.taken_at > get_conf().slice_seconds:
+        others = yield Ask(lambda database: database.read(_OTHERS_WAIT)[0][0])
+        if others:
+            return HandBack("slice", "others were waiting")
+        hand.taken_at = monotonic()
+    return None
 
 
 def stop_reason(hand: Hand) -> ControlSignal | None:

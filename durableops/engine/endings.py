@@ -10,28 +10,18 @@ from durableops.checkpoints import codec
 from durableops.checkpoints.failures import describe_error, describe_traceback
 from durableops.clock import monotonic
 from durableops.engine import bell, commit, inbound, retries
-from durableops.engine.checks import DeadlinePassed, WorkerStopping
+from durableops.engine.checks import DeadlinePassed, HandBack, WorkerStopping
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.family import cancel_children, close_waits, create_children, nudge_parent
 from durableops.engine.hand import Hand
 from durableops.engine.waits import Expired, Suspend
-from durableops.engine.waking import wake
+from durableops.engine.waking import db_now, wake
 from durableops.errors import ControlSignal, EffectInDoubt, FenceLost, RunCancelled, RunPaused, StepTimeout
 from durableops.limits.clocks import Clock, Firing, Phase
 from runs.fenced import Written
-from runs.transitions import Cursor, record_event
+from runs.transitions import Cursor, TransitionRefused, fire, record_event
 
 logger = logging.getLogger("durableops.endings")
-
-
-class HandBack(ControlSignal):
-    """The run goes back to the queue without having done anything wrong."""
-
-    code = "signal.hand_back"
-
-    def __init__(self, cause: str, detail: str) -> None:
-        super().__init__(detail)
-        self.cause = cause
 
 
 def leave(database: Database, hand: Hand, signal: ControlSignal) -> bool:
@@ -231,6 +221,8 @@ def reject_late_result(database: Database, hand: Hand, lost: FenceLost) -> None:
     logger.info("late result of run %s was refused: %s", hand.run_id, lost)
     try:
         with database.cursor() as cursor:
+            if _give_back(cursor, hand, lost):
+                return
             record_event(
                 cursor,
                 hand.run_id,
@@ -244,3 +236,14 @@ def reject_late_result(database: Database, hand: Hand, lost: FenceLost) -> None:
             )
     except ConnectionLost as error:
         logger.warning("the refusal of a late result of run %s could not be recorded: %s", hand.run_id, error)
+
+
+def _give_back(cursor: Cursor, hand: Hand, lost: FenceLost) -> bool:
+    """Hand the run back if, against all expectation, it still stands under our fence: it would be in nobody's hand."""
+    sets = {"wake_cause": "refused_write", "wake_detail": str(lost), "woken_at": db_now(cursor), "lost_at": None}
+    try:
+        fire("hand_back", hand.run_id, using=cursor, fence=hand.fence, reason=str(lost), sets=sets)
+    except TransitionRefused:
+        return False
+    logger.error("run %s was refused a write under its own fence and is handed back: %s", hand.run_id, lost)
+    return True

@@ -70,6 +70,10 @@ def children_done(cursor: Cursor, *, run_id: UUID, wait_id: int) -> bool:
         )
         fire("cancel", run_id, using=cursor, actor=by, reason=reason)
         return True
+    # Asked again under the parent's lock: a child may have been retried since somebody looked.
+    cursor.execute("SELECT 1 FROM runs_run WHERE parent_wait_id = %s AND finished_at IS NULL LIMIT 1", [wait_id])
+    if cursor.fetchone() is not None:
+        return False
     return close_wait(cursor, run_id=run_id, wait_id=wait_id, closing=closing)
 
 

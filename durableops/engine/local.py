@@ -17,7 +17,9 @@ from durableops.engine.checks import check_may_go_on
 from durableops.engine.hand import Hand
 from durableops.errors import EffectConflict, Fatal, FenceLost
 
-_LOCK = "SELECT cancel_requested, paused FROM runs_run WHERE id = %s AND fence = %s AND state = 'running' FOR NO KEY UPDATE"
+_LOCK = (
+    "SELECT cancel_requested, paused FROM runs_run WHERE id = %s AND fence = %s AND state = 'running' FOR NO KEY UPDATE"
+)
 _FIND = "SELECT id, request_hash, result FROM runs_effect WHERE slot = %s"
 _INSERT = """
 INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource,

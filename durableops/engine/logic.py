@@ -15,7 +15,7 @@ from durableops.checkpoints.states import encode_state
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine import artifacts
-from durableops.engine.checks import check_may_go_on, flush_if_stale
+from durableops.engine.checks import check_may_go_on, flush_if_stale, give_way
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Ask, Commit, Compute, Logic
 from durableops.engine.records import ensure_loaded
@@ -81,6 +81,10 @@ def commit_page(hand: Hand, page: Page) -> Logic[None]:
     hand.failed_attempts = 0
     hand.effects.clear()
     hand.used = {place for place in hand.used if place[0] != "call"}
+    way = yield from give_way(hand)
+    if way is not None:
+        hand.leaving = way
+        raise way
 
 
 def _refuse_regression(old: Any, new: Any) -> None:
@@ -136,7 +140,8 @@ def children(
         raise Suspend(wait_row("children", name, key, turns=len(new)), children=new)
     found: list[ChildOutcome] = yield Ask(lambda database: _outcomes(database.read(_CHILDREN, [known.id])))
     if any(child.state not in TERMINAL for child in found):
-        raise Suspend(wait_row("children", name, key), again=True)
+        # Opened anew if it was closed: a child that was retried after its parent had been told is waited for again.
+        raise Suspend(wait_row("children", name, key, turns=len(found)))
     failed = [child for child in found if child.state != "succeeded"]
     if failed and on_failure == "raise":
         raise ChildrenFailed(

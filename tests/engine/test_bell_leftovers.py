@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,6 +16,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("clean_queue")]
 
 def test_the_broker_forgets_a_worker_that_was_killed_while_it_answered_a_bell():
     bells, worker_id = bell.queue(), uuid4()
+    broker: Any = bells.connection
     worker = SimpleWorker([bells], name=str(worker_id), connection=bells.connection, serializer=JSONSerializer)
     worker.register_birth()
     job = bells.enqueue_call(bell.ANSWER)
@@ -23,11 +25,9 @@ def test_the_broker_forgets_a_worker_that_was_killed_while_it_answered_a_bell():
 
     bell.forget_worker(worker_id)
 
-    left = {key.decode() for key in bells.connection.scan_iter(match=f"*{worker_id}*")}
+    left = {key.decode() for key in broker.scan_iter(match=f"*{worker_id}*")}
     members = {
-        member.decode()
-        for name in ("rq:workers", f"rq:workers:{bells.name}")
-        for member in bells.connection.smembers(name)
+        member.decode() for name in ("rq:workers", f"rq:workers:{bells.name}") for member in broker.smembers(name)
     }
     assert left == set()
     assert worker.key not in members

@@ -28,9 +28,14 @@ def one_step(engine):
 
 
 def test_worker_asks_for_work_once_however_many_runs_there_are(engine, one_step, monkeypatch):
-    asked = []
+    asked: list[int] = []
     real = claiming.claim
-    monkeypatch.setattr(claiming, "claim", lambda *given, **named: asked.append(1) or real(*given, **named))
+
+    def counted(*given: Any, **named: Any):
+        asked.append(1)
+        return real(*given, **named)
+
+    monkeypatch.setattr(claiming, "claim", counted)
     runs = [engine.start("one") for _ in range(3)]
 
     assert engine.drain() == 3

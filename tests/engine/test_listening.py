@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import pytest
@@ -25,7 +26,7 @@ def test_an_error_of_the_engine_itself_ends_the_worker_instead_of_leaving_its_ru
 
     monkeypatch.setattr(listening, "claim_next", claim)
     monkeypatch.setattr(listening, "advance", fail)
-    monkeypatch.setattr(listening.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     listener = Listener(worker_id=uuid7(), stopping=Stopping())
 
     with pytest.raises(TypeError, match="the engine is broken"):
