@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from durableops.console import database as database  # connects its receiver
-from durableops.console.views import front, overview, pauses, people, run, runs, start, verbs, workers
+from durableops.console.views import front, overview, pauses, people, run, runs, start, styleguide, verbs, workers
 
 app_name = "console"
 
@@ -28,4 +28,5 @@ urlpatterns = [
     path("people/<slug:slug>/", people.show, name="people"),
     path("pauses/", pauses.show, name="pauses"),
     path("pauses/<int:switch_id>/lift/", pauses.lift, name="pause_lift"),
+    path("styleguide/", styleguide.show, name="styleguide"),
 ]

@@ -30,7 +30,7 @@ def addresses():
     tabs = ["timeline", "events", "checkpoints", "effects", "decisions", "logs", "audit"]
     return [
         "/overview/", "/runs/", "/runs/?q=foo:bar", "/runs/?view=people", "/workers/", "/pauses/",
-        "/people/acme/", "/runs/start/",
+        "/people/acme/", "/runs/start/", "/styleguide/",
         *(f"/runs/{waiting.pk}/?tab={tab}" for tab in tabs), f"/runs/{failed.pk}/",
         f"/runs/{waiting.pk}/checkpoints/2/", f"/runs/{waiting.pk}/effects/{effect.pk}/",
         f"/runs/{waiting.pk}/do/cancel/", f"/runs/{waiting.pk}/approvals/{wait.pk}/approve/",

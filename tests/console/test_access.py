@@ -31,6 +31,7 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "people": (["acme"], {"admin"}, {"admin"}),
     "pauses": ([], SOMEBODY, {"admin"}),
     "pause_lift": (["switch"], None, {"admin"}),
+    "styleguide": ([], SOMEBODY, None),
     "run": (["run"], MEMBERS, None),
     "run_live": (["run"], MEMBERS, None),
     "checkpoint": (["run", 0], MEMBERS, None),
@@ -132,3 +133,8 @@ def test_payloads_are_hidden_from_those_without_payload_sight(signed_in):
     address = reverse("console:checkpoint", args=[run.pk, 0])
     assert b"Miller" not in signed_in("admin").get(address).content
     assert b"Miller" in signed_in("admin", sees_payloads=True).get(address).content
+
+
+def test_style_guide_is_not_served_in_production(signed_in, settings):
+    settings.PRODUCTION = True
+    assert signed_in("admin").get(reverse("console:styleguide")).status_code == 404
