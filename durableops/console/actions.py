@@ -93,6 +93,13 @@ def approvals(run: Run, waits: Sequence[Wait], access: Access) -> list[Approval]
     return [Approval(wait=wait, why_not=why_not) for wait in waits if wait.kind == "approval"]
 
 
+def sendable(run: Run, waits: Sequence[Wait], access: Access) -> list[Wait]:
+    """The events this run waits for that the person may send by hand."""
+    if run.state != State.WAITING or not access.may_verb("send_event", run.tenant_id):
+        return []
+    return [wait for wait in waits if wait.kind in ("event", "file")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
     """One line of a verb's consequences."""

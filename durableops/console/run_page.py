@@ -56,6 +56,7 @@ def head(run: Run, access: Access) -> dict[str, Any]:
         "story": story.tell(facts),
         "buttons": actions.buttons(run, access),
         "approvals": actions.approvals(run, waits, access),
+        "sendable": actions.sendable(run, waits, access),
         "sight": access.sees_payloads(run.tenant_id),
         "steps": steps,
         "step_number": steps.index(run.step_id) + 1 if run.step_id in steps else 0,

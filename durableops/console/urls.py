@@ -5,7 +5,19 @@ from __future__ import annotations
 from django.urls import path
 
 from durableops.console import database as database  # connects its receiver
-from durableops.console.views import front, overview, pauses, people, run, runs, start, styleguide, verbs, workers
+from durableops.console.views import (
+    events,
+    front,
+    overview,
+    pauses,
+    people,
+    run,
+    runs,
+    start,
+    styleguide,
+    verbs,
+    workers,
+)
 
 app_name = "console"
 
@@ -23,6 +35,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/checkpoints/<int:seq>/", run.checkpoint, name="checkpoint"),
     path("runs/<uuid:run_id>/effects/<int:effect_id>/", run.effect, name="effect"),
     path("runs/<uuid:run_id>/approvals/<int:wait_id>/<slug:verb>/", verbs.decide, name="decide"),
+    path("runs/<uuid:run_id>/waits/<int:wait_id>/send/", events.send, name="send"),
     path("runs/<uuid:run_id>/do/<slug:verb>/", verbs.run_verb, name="run_verb"),
     path("workers/", workers.show, name="workers"),
     path("people/<slug:slug>/", people.show, name="people"),

@@ -37,6 +37,7 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "checkpoint": (["run", 0], MEMBERS, None),
     "effect": (["run", "effect"], MEMBERS, None),
     "decide": (["run", "wait", "approve"], REVIEWERS, REVIEWERS),
+    "send": (["run", "event"], OPERATORS, OPERATORS),
     "run_verb": (["run", "pause"], OPERATORS, OPERATORS),
 }
 CODES = {"home": 302, "sign_out": 302, "look": 302}
@@ -49,6 +50,7 @@ def scene(simple):
     return {
         "run": run.pk,
         "wait": make_wait(run, kind="approval", name="delivery", facts_hash="f" * 64).pk,
+        "event": make_wait(run, correlation="k").pk,
         "effect": make_effect(run).pk,
         "switch": PauseSwitch.objects.create(scope="tenant", tenant=run.tenant, actor="ann", reason="why").pk,
     }

@@ -40,8 +40,13 @@ def _drawing() -> timeline.Drawing | None:
     def at(seconds: float) -> timedelta:
         return timedelta(seconds=seconds)
 
-    told = [(0, "start", "queued", "prepare"), (2, "claim", "running", "prepare"),
-            (20, "lose_worker", "queued", "execute"), (21, "claim", "running", "execute"), (40, "suspend", "waiting", "deliver")]  # fmt: skip
+    told = [
+        (0, "start", "queued", "prepare"),
+        (2, "claim", "running", "prepare"),
+        (20, "lose_worker", "queued", "execute"),
+        (21, "claim", "running", "execute"),
+        (40, "suspend", "waiting", "deliver"),
+    ]
     moves = [timeline.Move(at=start + at(s), event=e, to_state=state, step_id=step) for s, e, state, step in told]
     commits = [
         timeline.Commit(at=start + at(8), step_id="prepare", next_step="execute"),

@@ -52,7 +52,7 @@ def run_verb(request: ConsoleRequest, run_id: UUID, verb: str) -> HttpResponse:
         given["deadline_at"] = deadline = _deadline(request)
         if verb == "extend" and deadline is None:
             return _ask(request, run, known, wrong="Give the new deadline as a date and time.")
-    return _do(request, run, lambda: _COMMANDS[verb](
+    return answered(request, run, lambda: _COMMANDS[verb](
         run.pk, tenant=run.tenant, actor=request.access.actor, reason=reason, **given), known.done)  # fmt: skip
 
 
@@ -69,12 +69,12 @@ def decide(request: ConsoleRequest, run_id: UUID, wait_id: int, verb: str) -> Ht
     reason = request.POST.get("reason", "").strip()
     if verb == "refuse" and not reason:
         return _ask_decision(request, run, wait, verb, wrong="Say why: the step and the audit keep the reason.")
-    return _do(request, run, lambda: commands.decide(
+    return answered(request, run, lambda: commands.decide(
         wait.pk, tenant=run.tenant, actor=request.access.actor, reason=reason, approved=verb == "approve",
         facts_hash=request.POST.get("facts_hash", "")), f"“{wait.name}”:")  # fmt: skip
 
 
-def _do(request: ConsoleRequest, run: Run, command: Callable[[], Done], done: str) -> HttpResponse:
+def answered(request: ConsoleRequest, run: Run, command: Callable[[], Done], done: str) -> HttpResponse:
     """Call the verb; answer with the run as it is afterwards, also when it refused."""
     status, kind = 200, "info"
     try:
@@ -112,7 +112,7 @@ def _ask(request: ConsoleRequest, run: Run, verb: actions.Verb, *, wrong: str = 
         or (verb.name == "retry" and run.deadline_at is not None and run.deadline_at <= timezone.now()),
         "reason": request.POST.get("reason", ""),
     }  # fmt: skip
-    return _form(request, "verb", context, status=422 if wrong else 200)
+    return dialog(request, "verb", context, status=422 if wrong else 200)
 
 
 def _ask_decision(request: ConsoleRequest, run: Run, wait: Wait, verb: str, *, wrong: str = "") -> HttpResponse:
@@ -120,10 +120,10 @@ def _ask_decision(request: ConsoleRequest, run: Run, wait: Wait, verb: str, *, w
         **context_for(request, "runs"), "run": run, "wait": wait, "verb": verb, "wrong": wrong,
         "facts": payloads.facts_of(wait.facts), "reason": request.POST.get("reason", ""),
     }  # fmt: skip
-    return _form(request, "decide", context, status=422 if wrong else 200)
+    return dialog(request, "decide", context, status=422 if wrong else 200)
 
 
-def _form(request: ConsoleRequest, name: str, context: dict[str, Any], *, status: int) -> HttpResponse:
+def dialog(request: ConsoleRequest, name: str, context: dict[str, Any], *, status: int) -> HttpResponse:
     """A dialog's content for htmx, a page of its own without."""
     if not request.htmx:
         return render(request, f"console/verbs/{name}.html", context, status=status)
