@@ -147,3 +147,17 @@ def test_typed_condition_becomes_the_address_and_an_id_leads_to_its_run(signed_i
     answer = viewer.get(reverse("console:runs"), {"q": "state:queued", "view": "open", "add": "workflow:made"})
     assert answer["Location"] == "/runs/?view=open&q=state%3Aqueued+workflow%3Amade"
     assert viewer.get(reverse("console:runs"), {"add": str(run.pk)})["Location"] == f"/runs/{run.pk}/"
+
+
+def test_figures_of_the_overview_are_those_of_ones_own_tenants(signed_in):
+    mine, theirs = (
+        make_run(state="running", resumes=1),
+        make_run(tenant=make_tenant("other"), state="running", resumes=1),
+    )
+    for run, seconds in ((mine, 2), (theirs, 3000)):
+        Receipt.objects.create(run=run, number=1, cause="worker_lost", step_id="first", fence=1, reused_effects=seconds,
+                               lost_at=now() - timedelta(seconds=seconds))  # fmt: skip
+    page = signed_in("viewer").get(reverse("console:overview")).content.decode()
+    assert "over 1 interruption of 1 run" in page
+    assert '<span class="figure">2</span><span class="scope">answered from the record' in page
+    assert "3,000" not in page
