@@ -216,6 +216,36 @@ def refuse(wait_id: int, *, tenant: Tenant, actor: str, reason: str, facts_hash:
 
 
 @_recording_refusals
+def extend_wait(wait_id: int, *, tenant: Tenant, actor: str, reason: str, expires_at: datetime) -> Done:
+    """Move the clock of an open wait. The run's own deadline may still come first."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        wait = Wait.objects.filter(pk=wait_id, tenant=tenant).first()
+        if wait is None:
+            raise RunNotFound(f"there is no wait {wait_id} here.")
+        run = _locked(tenant, wait.run_id)
+        wait.refresh_from_db()
+        now = db_now(cursor)
+        if wait.state != "open" or (wait.expires_at is not None and wait.expires_at <= now):
+            raise _refused(run, "extend_wait", f"an open wait; {wait.name!r} is {wait.state} or has expired")
+        if wait.expires_at is None:
+            raise _refused(run, "extend_wait", f"a wait with a clock; {wait.name!r} waits without one")
+        if expires_at <= now:
+            raise InputRefused(f"the new end {expires_at.isoformat()} has passed already; give one in the future.")
+        before, wait.expires_at = wait.expires_at, expires_at
+        wait.save(update_fields=["expires_at"])
+        _write(
+            cursor,
+            run,
+            "extend_wait",
+            actor=actor,
+            reason=reason,
+            before={"wait": wait.pk, "name": wait.name, "expires_at": str(before)},
+            after={"wait": wait.pk, "name": wait.name, "expires_at": str(expires_at)},
+        )
+    return Done(run_id=run.pk, state=run.state, settled=True, message=f"the clock of {wait.name} was moved.")
+
+
+@_recording_refusals
 def decide(
     wait_id: int, *, tenant: Tenant, actor: str, reason: str, approved: bool, facts_hash: str | None = None
 ) -> Done:

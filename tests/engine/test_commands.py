@@ -152,3 +152,30 @@ def test_switch_is_set_once_lifted_once_and_both_are_audited(tenant, clean_queue
     assert commands.lift_switch(first, **WHY)
     assert not commands.lift_switch(PauseSwitch(pk=first.pk, scope="tenant", tenant=tenant), **WHY)
     assert list(AuditEntry.objects.order_by("id").values_list("verb", flat=True)) == ["pause_all", "resume_all"]
+
+
+def test_extending_a_wait_moves_its_clock_and_says_who_and_why(tenant, clean_queue):
+    run = make_run(tenant=tenant, state="waiting")
+    wait = make_wait(run, kind="approval", expires_at=now() + timedelta(minutes=1))
+    later = now() + timedelta(hours=1)
+
+    commands.extend_wait(wait.pk, tenant=tenant, expires_at=later, **WHY)
+
+    wait.refresh_from_db()
+    assert wait.expires_at == later
+    assert AuditEntry.objects.get().verb == "extend_wait"
+    assert RunEvent.objects.get(run=run).event == "extend_wait"
+
+
+@pytest.mark.parametrize(
+    ("over", "wanted"),
+    [
+        ({"expires_at": now() - timedelta(seconds=1)}, "has expired"),
+        ({"expires_at": None}, "without one"),
+        ({"state": "cancelled", "expires_at": now() + timedelta(hours=1)}, "is cancelled"),
+    ],
+)
+def test_a_wait_that_is_over_or_has_no_clock_cannot_be_extended(tenant, clean_queue, over, wanted):
+    wait = make_wait(make_run(tenant=tenant, state="waiting"), kind="approval", **over)
+    with pytest.raises(TransitionRefused, match=wanted):
+        commands.extend_wait(wait.pk, tenant=tenant, expires_at=now() + timedelta(hours=2), **WHY)
