@@ -34,7 +34,8 @@ def test_second_decision_is_refused_and_names_the_first(caller, wait):
     response = caller.post(f"/approvals/{wait.pk}/refuse", {"facts_hash": FACTS, "reason": "no"})
     assert response.status_code == 409
     assert caller.issued.token.name in read(response)["detail"]
-    assert AuditEntry.objects.filter(target_kind="run").count() == 1
+    verbs = AuditEntry.objects.filter(target_kind="run").order_by("pk").values_list("verb", flat=True)
+    assert list(verbs) == ["approve", "refuse (refused)"]
 
 
 def test_decision_about_other_facts_is_refused(caller, wait):

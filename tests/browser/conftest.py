@@ -15,7 +15,7 @@ from tests import browser as chromium_finder
 from tests.factories import make_person
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # not longer: its loop would go on running in the thread of every later test
 def chrome(chromium: str) -> Iterator[Browser]:
     # Playwright's loop runs in this thread, which makes Django think that it is asynchronous code.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
