@@ -34,6 +34,8 @@ SECRET_KEY = env.str("SECRET_KEY", "" if PRODUCTION else DEVELOPMENT_SECRET)
 DEBUG = env.bool("DEBUG", False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+# The console of a demo explains itself and may kill workers (durableops/console/demo.py).
+DEMO = env.bool("DURABLEOPS_DEMO", False)
 DATABASE_URL = env.str("DATABASE_URL", "")
 # The role that owns the tables; only commands that change the schema use it (manage.py).
 DATABASE_OWNER_URL = env.str("DATABASE_OWNER_URL", "")
@@ -49,6 +51,8 @@ def _refusals() -> list[str]:
         found.append("SECRET_KEY is missing, shorter than 32 characters, or the development one: set a random one.")
     if DEBUG:
         found.append("DEBUG is on: it shows settings and data to anybody. Unset it.")
+    if DEMO:
+        found.append("DURABLEOPS_DEMO is on: it lets people kill workers from a page. Unset it.")
     if not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS:
         found.append("ALLOWED_HOSTS is empty or '*': name the hosts this installation answers for.")
     found += [f"{name} is not set." for name in ("DATABASE_URL", "REDIS_URL") if not env.str(name, "")]

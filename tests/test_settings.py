@@ -42,6 +42,7 @@ def test_production_starts_with_settings_that_are_fit():
         ({"SECRET_KEY": "short"}, "SECRET_KEY"),
         ({"SECRET_KEY": "for-development-only-and-refused-in-production"}, "SECRET_KEY"),
         ({"DEBUG": "1"}, "DEBUG is on"),
+        ({"DURABLEOPS_DEMO": "1"}, "DURABLEOPS_DEMO is on"),
         ({"ALLOWED_HOSTS": "*"}, "ALLOWED_HOSTS"),
         ({"ALLOWED_HOSTS": "ops.example.org,*"}, "ALLOWED_HOSTS"),
         ({"ALLOWED_HOSTS": ""}, "ALLOWED_HOSTS"),

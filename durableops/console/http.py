@@ -17,7 +17,11 @@ from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
 from durableops.access import Permission
+from durableops.console import demo
 from durableops.console.access import Access, NotAllowed, access_of
+
+YEAR_SECONDS = 365 * 24 * 3600
+"""How long a browser remembers how the pages shall look."""
 
 
 class ConsoleRequest(HttpRequest):
@@ -107,5 +111,7 @@ def context_for(request: ConsoleRequest, section: str, **extra: Any) -> dict[str
         "section": section,
         "theme": request.COOKIES.get("theme", "") if request.COOKIES.get("theme") in ("light", "dark") else "",
         "zone": timezone.get_current_timezone_name(),
+        # A demo explains itself until the person has had enough of it.
+        "about": ("hidden" if request.COOKIES.get("about") == "hide" else "shown") if demo.is_on() else "",
         **extra,
     }

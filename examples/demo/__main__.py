@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import django
 
@@ -52,19 +52,18 @@ def play(options: Options, source: Source, narrator: Narrator) -> int:
     with set_stage(options) as stage:
         if stage.console:
             record.sign_in(USER, PASSWORD)
-            narrator.tell(f"console: {stage.console} (sign in as {USER} with {PASSWORD})")
+            narrator.plain(f"\n  Console   {stage.console}\n  Sign in   {USER}  /  {PASSWORD}\n")
         report = Story(stage, options, narrator).play(source)
         if options.once:
             narrator.last_line(report)
         else:
-            stay_up(stage, narrator, report)
+            stay_up(stage, narrator)
     return 0 if report["state"] == "succeeded" and report["clean"] else 1
 
 
-def stay_up(stage: Stage, narrator: Narrator, report: dict[str, Any]) -> None:
+def stay_up(stage: Stage, narrator: Narrator) -> None:
     """Leave everything running until the person has seen enough."""
-    narrator.last_line(report)
-    narrator.plain(f"Everything stays up{': ' if stage.console else ''}{stage.console}. Ctrl-C stops it.")
+    narrator.plain(f"\nEverything stays up{': ' if stage.console else ''}{stage.console}  Ctrl-C stops it.")
     with suppress(KeyboardInterrupt):
         while True:
             time.sleep(1.0)
@@ -76,5 +75,7 @@ def _stop_politely(*_: object) -> NoReturn:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop_politely)
+    # Said for SIGINT too: a shell that starts us in the background has it ignored.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop_politely)
     sys.exit(main())

@@ -101,6 +101,11 @@ def effect_state(run_id: UUID, key: str) -> tuple[str, bool] | None:
     return (effect.state, effect.result is not None) if effect else None
 
 
+def was_interrupted(run_id: UUID) -> bool:
+    """Whether a worker of it was lost already."""
+    return Receipt.objects.filter(run_id=run_id, cause="worker_lost").exists()
+
+
 def receipts(run_id: UUID) -> Sequence[Receipt]:
     """Every resume, oldest first."""
     return list(Receipt.objects.filter(run_id=run_id).order_by("number"))

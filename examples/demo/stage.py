@@ -8,11 +8,13 @@ import os
 import selectors
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from django.core.management import get_commands
 
 from examples.demo.desk_client import DeskClient
@@ -21,6 +23,7 @@ from examples.demo.processes import Troupe
 
 WORKERS = 2
 DESK_STARTS_WITHIN_SECONDS = 20.0
+CONSOLE_STARTS_WITHIN_SECONDS = 30.0
 
 
 class StageError(Exception):
@@ -87,9 +90,22 @@ def _start_desk(troupe: Troupe, data: Path) -> DeskClient:
 
 
 def _start_console(troupe: Troupe) -> str:
+    os.environ["DURABLEOPS_DEMO"] = "1"  # it explains itself, and lets people kill workers
     address = f"127.0.0.1:{_free_port()}"
-    troupe.start("web", _manage("web", "--bind", address), restart=True)
-    return f"http://{address}/"
+    member = troupe.start("web", _manage("web", "--bind", address), restart=True)
+    url, deadline = f"http://{address}/", time.monotonic() + CONSOLE_STARTS_WITHIN_SECONDS
+    while not _answers(f"{url}sign-in/"):
+        if member.process.poll() is not None or time.monotonic() > deadline:
+            raise StageError(f"the console did not start; see {troupe.logs / 'web.log'}.")
+        time.sleep(0.1)
+    return url
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5.0, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
 
 
 def _free_port() -> int:

@@ -18,6 +18,8 @@ from examples.demo.targets import Targets, choose_targets
 LOOK_EVERY_SECONDS = 0.1
 NO_ANSWER_FOR_SECONDS = 30.0
 """How long the desk keeps silent where a call is to time out; the tool's own timeout is much shorter."""
+PACE_SECONDS, PACED_REQUESTS = 0.25, 3400
+"""For somebody who watches, the desk takes its time: the airports last two minutes instead of five seconds."""
 
 
 @dataclass(kw_only=True)
@@ -72,6 +74,8 @@ class Story:
             faults.timeouts.append(desk.set_fault(kind="timeout", title=title, seconds=NO_ANSWER_FOR_SECONDS))
         if targets.is_held:
             faults.hold = desk.set_fault(kind="hold", title=targets.is_held, nth=2)
+        if not self.options.once:
+            desk.set_fault(kind="delay", seconds=PACE_SECONDS, count=PACED_REQUESTS)
         return faults
 
     def _kill_if_held(self, run_id: UUID, view: record.View) -> None:
@@ -82,6 +86,9 @@ class Story:
         if not held["holding"] or view.worker_pid is None:
             return
         key = held["keys"][0]
+        if not self.options.once and record.was_interrupted(run_id):
+            self._let_go(self.faults.hold)  # somebody killed a worker already: that is the scene
+            return
         member = self.stage.troupe.with_pid(view.worker_pid)
         if member is None:
             raise StageError(f"run {run_id} is held by process {view.worker_pid}, which this demo did not start.")
@@ -94,7 +101,10 @@ class Story:
             f"killed {member.name} (SIGKILL): its intent {key[:12]} was committed, its request was at the desk, "
             "no result was recorded"
         )
-        self.stage.desk.release(self.faults.hold)
+        self._let_go(self.faults.hold)
+
+    def _let_go(self, hold: int) -> None:
+        self.stage.desk.release(hold)
         self.faults.hold = None
 
     def _ask_for_approval(self, view: record.View) -> None:

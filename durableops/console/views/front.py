@@ -10,9 +10,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from durableops.access import Permission
 from durableops.console import throttle
-from durableops.console.http import ConsoleRequest, page
-
-YEAR_SECONDS = 365 * 24 * 3600
+from durableops.console.http import YEAR_SECONDS, ConsoleRequest, page
 
 
 @page("GET", permission=Permission.SIGNED_IN)
@@ -50,11 +48,13 @@ def sign_out(request: ConsoleRequest) -> HttpResponse:
 
 @page("POST", permission=Permission.SIGNED_IN)
 def look(request: ConsoleRequest) -> HttpResponse:
-    """Light or dark, local time or UTC; kept in cookies and nowhere else."""
+    """Light or dark, local time or UTC, a demo's explanation or none; kept in cookies and nowhere else."""
     given = request.POST.get("back", "/")
     response = redirect(given if url_has_allowed_host_and_scheme(given, allowed_hosts=None) else "/")
     if (theme := request.POST.get("theme", "")) in ("light", "dark"):
         response.set_cookie("theme", theme, max_age=YEAR_SECONDS, samesite="Lax")
+    if (about := request.POST.get("about", "")) in ("show", "hide"):
+        response.set_cookie("about", about, max_age=YEAR_SECONDS, samesite="Lax")
     if "zone" in request.POST:
         response.set_cookie("zone", request.POST["zone"][:64] or "UTC", max_age=YEAR_SECONDS, samesite="Lax")
     return response
