@@ -100,6 +100,13 @@ def sendable(run: Run, waits: Sequence[Wait], access: Access) -> list[Wait]:
     return [wait for wait in waits if wait.kind in ("event", "file")]
 
 
+def extendable(run: Run, waits: Sequence[Wait], access: Access) -> list[Wait]:
+    """The waits with a clock that the person may move."""
+    if run.state != State.WAITING or not access.may_verb("extend", run.tenant_id):
+        return []
+    return [wait for wait in waits if wait.expires_at is not None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
     """One line of a verb's consequences."""

@@ -7,11 +7,14 @@ from datetime import datetime, timedelta
 
 from django.db import connection
 
-from durableops.console.filters import INTERRUPTED
+from durableops.console.filters import CLOCKS, INTERRUPTED, NEWEST_EVENTS
 
 HOURS = 24
 MOST = 20_000
 """Rows a figure looks at in each tenant at most; a figure that reached it says so."""
+
+NEWEST_WORKERS = 2000
+"""Starts of workers that are looked at."""
 
 _BY_HOUR = """
 SELECT floor(extract(epoch FROM now() - x.created_at) / 3600)::int AS hours_ago, count(*),
@@ -46,6 +49,18 @@ _EXPIRING = """
 SELECT w.run_id, w.name, w.expires_at, r.workflow FROM runs_wait w JOIN runs_run r ON r.id = w.run_id
 WHERE w.state = 'open' AND w.kind = 'approval' AND w.tenant_id = ANY(%(tenants)s)
 ORDER BY w.expires_at NULLS LAST, w.id LIMIT 5"""
+
+
+_FIRED = f"""
+SELECT x.event, count(*), count(DISTINCT x.run_id) FROM (
+    SELECT run_id, event, at FROM runs_event ORDER BY id DESC LIMIT {NEWEST_EVENTS}
+) x JOIN runs_run r ON r.id = x.run_id AND r.tenant_id = ANY(%(tenants)s)
+WHERE x.event = ANY(%(clocks)s) AND x.at > now() - %(hours)s * interval '1 hour' GROUP BY 1 ORDER BY 2 DESC"""
+
+_WORKERS = f"""
+SELECT count(*) FILTER (WHERE ended_at IS NULL),
+    count(*) FILTER (WHERE ended_at > now() - %(hours)s * interval '1 hour' AND ended_why NOT LIKE 'stopped%%')
+FROM (SELECT ended_at, ended_why FROM runs_worker ORDER BY number DESC LIMIT {NEWEST_WORKERS}) w"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +110,26 @@ def recovery(tenants: list[int]) -> Recovery:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fired:
+    """A clock that fired within the last day."""
+
+    clock: str
+    times: int
+    runs: int
+
+
+def clocks_fired(tenants: list[int]) -> list[Fired]:
+    """Which clocks fired how often, among the newest events."""
+    return [Fired(clock=clock, times=times, runs=runs) for clock, times, runs in _fetch(_FIRED, tenants)]
+
+
+def workers() -> tuple[int, int]:
+    """How many are alive, and how many of the last day ended without being asked to."""
+    living, lost = _fetch(_WORKERS, [])[0]
+    return living, lost
+
+
+@dataclass(frozen=True, kw_only=True)
 class Waiting:
     kind: str
     name: str
@@ -129,7 +164,15 @@ def _fetch(sql: str, tenants: list[int]) -> list[tuple]:  # type: ignore[type-ar
     kinds = ["event", "approval", "file", "time", "poll", "children"]
     with connection.cursor() as cursor:
         cursor.execute(
-            sql, {"tenants": tenants, "hours": HOURS, "most": MOST, "causes": list(INTERRUPTED), "kinds": kinds}
+            sql,
+            {
+                "tenants": tenants,
+                "hours": HOURS,
+                "most": MOST,
+                "causes": list(INTERRUPTED),
+                "kinds": kinds,
+                "clocks": list(CLOCKS),
+            },
         )
         rows: list[tuple] = cursor.fetchall()  # type: ignore[type-arg]
     return rows

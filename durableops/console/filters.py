@@ -14,6 +14,7 @@ from uuid import UUID
 from django.http import QueryDict
 from django.utils import timezone
 
+from durableops.console import columns
 from runs.models import Tenant
 from runs.states import OPEN, State
 
@@ -63,6 +64,23 @@ _RESUMED = (
     " ORDER BY d.resumed_at DESC LIMIT 2000) c)"
 ).format(", ".join(f"'{cause}'" for cause in INTERRUPTED))
 
+# Upkeep had its chance with whatever is older than this; the same questions as `upkeep.invariants.liveness`.
+_LIMBO = """CASE w.state
+    WHEN 'waiting' THEN w.state_since < now() - interval '15 seconds' AND NOT EXISTS (
+        SELECT 1 FROM runs_wait v WHERE v.run_id = w.id AND v.state = 'open')
+    WHEN 'running' THEN NOT EXISTS (
+        SELECT 1 FROM runs_worker k WHERE k.id = w.worker_id
+        AND coalesce(k.ended_at, k.renewed_at + k.lease_seconds * interval '1 second') > now() - interval '15 seconds')
+    ELSE NOT w.paused AND w.due_at < now() - interval '15 seconds' AND NOT EXISTS (
+        SELECT 1 FROM runs_worker k JOIN runs_workflow_plan l ON l.id = w.plan_id
+        WHERE k.ended_at IS NULL AND NOT k.draining AND k.versions -> w.workflow @> to_jsonb(l.version)) END"""
+CLOCKS = ("call_timeout", "step_timeout", "wait_timeout", "time_out")
+NEWEST_EVENTS = 20_000
+"""Clocks that fired are looked for among so many of the newest events: there is no index of them alone."""
+_FIRED = f"""r.id IN (SELECT e.run_id FROM (
+    SELECT run_id, event, at FROM runs_event ORDER BY id DESC LIMIT {NEWEST_EVENTS}) e
+    WHERE e.event = {{p}} AND e.at > now() - interval '24 hours')"""
+
 VIEWS: dict[str, View] = {
     view.name: view
     for view in (
@@ -76,6 +94,8 @@ VIEWS: dict[str, View] = {
              sql=_WAITS_FOR.format("'event', 'poll', 'children', 'time'")),
         View(name="doubt", label="In doubt", states=(State.IN_DOUBT,), hot="in_doubt"),
         View(name="review", label="In review", states=(State.IN_REVIEW,), hot="in_review"),
+        View(name="limbo", label="In limbo", states=(State.QUEUED, State.RUNNING, State.WAITING), sql=_LIMBO,
+             hot="failed"),
         View(name="paused", label="Paused", states=tuple(sorted(OPEN)), sql="w.paused"),
         View(name="resumed", label="Resumed, 24 h", among=_RESUMED),
         View(name="timed-out", label="Timed out", states=(State.TIMED_OUT,)),
@@ -106,6 +126,8 @@ class RunFilter:
     oldest_first: bool = False
     cursor: tuple[datetime, UUID] | None = None
     backwards: bool = False
+    columns: tuple[str, ...] = ()
+    """The columns that were chosen; none: the usual ones."""
 
     @classmethod
     def read(cls, query: QueryDict) -> RunFilter:
@@ -115,6 +137,7 @@ class RunFilter:
         return cls(
             view=VIEWS.get(name, VIEWS["all"]), conditions=tuple(parse(text)[:MAX_CONDITIONS]),
             oldest_first=query.get("sort") == "oldest", cursor=cursor, backwards="before" in query and bool(cursor),
+            columns=columns.read(query.get("cols", "").split(",")),
         )  # fmt: skip
 
     @property
@@ -126,10 +149,10 @@ class RunFilter:
     def query(self) -> str:
         """The query string of this very page."""
         given = [("view", self.view.name if self.view.name != "all" else ""), ("q", self.text),
-                 ("sort", "oldest" if self.oldest_first else "")]  # fmt: skip
+                 ("sort", "oldest" if self.oldest_first else ""), ("cols", ",".join(self.columns))]  # fmt: skip
         if self.cursor:
             given.append(("before" if self.backwards else "after", f"{self.cursor[0].isoformat()}~{self.cursor[1]}"))
-        return urlencode([(name, value) for name, value in given if value])
+        return urlencode([(name, value) for name, value in given if value], safe=",")
 
     def first_page(self) -> RunFilter:
         return replace(self, cursor=None, backwards=False)
@@ -196,6 +219,8 @@ def _checked(condition: Condition) -> Condition:
         return replace(condition, wrong="needs a value")
     if kind == "state" and condition.value not in set(State):
         return replace(condition, wrong="is not a state")
+    if kind == "clock" and condition.value not in CLOCKS:
+        return replace(condition, wrong=f"is no clock; there are {', '.join(CLOCKS)}")
     if kind == "since" and (condition.negated or _since(condition.value) is None):
         return replace(condition, wrong="wants a span such as 30m, 24h, 7d, or a date")
     return condition
@@ -257,6 +282,15 @@ def _since_when(scan: Scan, condition: Condition, name: str) -> Scan:
     return replace(scan, since=since) if since and not condition.wrong else _wrong(scan, condition, name)
 
 
+def _clock(scan: Scan, condition: Condition, name: str) -> Scan:
+    """Runs in which this clock fired within a day."""
+    if condition.wrong:
+        return _wrong(scan, condition, name)
+    fired = _FIRED.replace("{p}", f"%({name})s")
+    among = " AND ".join(filter(None, [scan.among, f"NOT ({fired})" if condition.negated else fired]))
+    return replace(scan, among=among, params={**scan.params, name: condition.value})
+
+
 def _label(scan: Scan, condition: Condition, name: str) -> Scan:
     if condition.wrong:
         return _wrong(scan, condition, name)
@@ -275,6 +309,7 @@ _NARROW: dict[str, Narrow] = {
     "key": _where("w.start_key = {p}"),
     "label": _label,
     "since": _since_when,
+    "clock": _clock,
     "id": _where("(w.id::text LIKE {p} || '%%' OR w.id::text LIKE '%%' || {p})"),
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from durableops import clock
 from durableops.console import actions, payloads, story
@@ -57,14 +57,11 @@ def head(run: Run, access: Access) -> dict[str, Any]:
         "buttons": actions.buttons(run, access),
         "approvals": actions.approvals(run, waits, access),
         "sendable": actions.sendable(run, waits, access),
+        "extendable": actions.extendable(run, waits, access),
         "sight": access.sees_payloads(run.tenant_id),
         "steps": steps,
         "step_number": steps.index(run.step_id) + 1 if run.step_id in steps else 0,
-        "steps_done": len(steps)
-        if run.state == State.SUCCEEDED
-        else max(0, steps.index(run.step_id))
-        if run.step_id in steps
-        else 0,
+        "steps_done": _steps_done(run, steps),
         "now": facts.now,
         "wait": waits[0] if waits and run.state == State.WAITING else None,
         "deadline_left": (run.deadline_at - facts.now).total_seconds() if run.deadline_at else None,
@@ -116,59 +113,73 @@ def counts(run: Run) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Window:
+    """Which rows of a tab are wanted: those before one (older pages), or those up to one (somebody reads them)."""
+
+    before: int | None = None
+    upto: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Part:
     """A page of rows, with where the next one begins."""
 
     rows: Sequence[Any]
     older: int | None = None
     newer: bool = False
+    newest: int | None = None
+    """The newest row shown, which a live update may be asked to stay at."""
+    news: int = 0
+    """How many rows came after it, counted up to a cap."""
 
 
 PER_PAGE = 100
+NEWS_CAP = 1000
 
 
-def _part(rows: Sequence[Any], key: str, before: int | None) -> Part:
-    more = len(rows) > PER_PAGE
-    shown = rows[:PER_PAGE]
-    return Part(rows=shown, older=getattr(shown[-1], key) if more else None, newer=before is not None)
+def _part(found: QuerySet[Any], key: str, window: Window) -> Part:
+    """The newest rows, those before one, or those up to one with a count of what came since."""
+    rows, news = found.order_by(f"-{key}"), 0
+    if window.before is not None:
+        rows = rows.filter(**{f"{key}__lt": window.before})
+    elif window.upto is not None:
+        news = found.filter(**{f"{key}__gt": window.upto}).order_by()[:NEWS_CAP].count()
+        rows = rows.filter(**{f"{key}__lte": window.upto})
+    wanted = list(rows[: PER_PAGE + 1])
+    shown = wanted[:PER_PAGE]
+    return Part(
+        rows=shown, older=getattr(shown[-1], key) if len(wanted) > PER_PAGE else None,
+        newer=window.before is not None, newest=getattr(shown[0], key) if shown else None, news=news,
+    )  # fmt: skip
 
 
-def events_tab(run: Run, access: Access, before: int | None) -> dict[str, Any]:
-    rows = RunEvent.objects.filter(run=run).defer("data").order_by("-id")
-    rows = rows.filter(id__lt=before) if before else rows
-    return {"part": _part(list(rows[: PER_PAGE + 1]), "id", before)}
+def events_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
+    return {"part": _part(RunEvent.objects.filter(run=run).defer("data"), "id", window)}
 
 
-def checkpoints_tab(run: Run, access: Access, before: int | None) -> dict[str, Any]:
-    rows = Checkpoint.objects.filter(run=run).order_by("-seq").defer("state", "output").select_related("plan")
-    rows = rows.filter(seq__lt=before) if before is not None else rows
-    return {"part": _part(list(rows[: PER_PAGE + 1]), "seq", before)}
+def checkpoints_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
+    rows = Checkpoint.objects.filter(run=run).defer("state", "output").select_related("plan")
+    return {"part": _part(rows, "seq", window)}
 
 
-def effects_tab(run: Run, access: Access, before: int | None) -> dict[str, Any]:
-    rows = IdempotencyRecord.objects.filter(run=run).order_by("-id").defer("slot", "result")
-    rows = rows.filter(id__lt=before) if before else rows
-    part = _part(list(rows[: PER_PAGE + 1]), "id", before)
+def effects_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
+    part = _part(IdempotencyRecord.objects.filter(run=run).defer("slot", "result"), "id", window)
     sight = access.sees_payloads(run.tenant_id)
     for row in part.rows:
         row.shown = payloads.show("request", row.request_summary, sight=sight) if row.request_summary else None
     return {"part": part}
 
 
-def decisions_tab(run: Run, access: Access, before: int | None) -> dict[str, Any]:
-    rows = Decision.objects.filter(run=run).order_by("-id")
-    rows = rows.filter(id__lt=before) if before else rows
-    part = _part(list(rows[: PER_PAGE + 1]), "id", before)
+def decisions_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
+    part = _part(Decision.objects.filter(run=run), "id", window)
     for row in part.rows:
         row.shown = payloads.show("result", row.result, sight=access.sees_payloads(run.tenant_id))
     answered = Wait.objects.filter(run=run, kind="approval").order_by("-id")[:50]
     return {"part": part, "answered": answered, "artifacts": Artifact.objects.filter(run=run).order_by("-id")[:50]}
 
 
-def logs_tab(run: Run, access: Access, before: int | None) -> dict[str, Any]:
-    rows = LogLine.objects.filter(run=run).order_by("-id")
-    rows = rows.filter(id__lt=before) if before else rows
-    part = _part(list(rows[: PER_PAGE + 1]), "id", before)
+def logs_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
+    part = _part(LogLine.objects.filter(run=run), "id", window)
     sight = access.sees_payloads(run.tenant_id)
     for row in part.rows:
         row.shown = mask(row.fields) if sight and isinstance(row.fields, dict) else {}
@@ -176,10 +187,9 @@ def logs_tab(run: Run, access: Access, before: int | None) -> dict[str, Any]:
     return {"part": part, "traceback": traceback_of(run) if run.error_class and sight else ""}
 
 
-def audit_tab(run: Run, access: Access, before: int | None) -> dict[str, Any]:
-    rows = AuditEntry.objects.filter(target_kind="run", target_id=str(run.pk), tenant=run.tenant_id).order_by("-id")
-    rows = rows.filter(id__lt=before) if before else rows
-    return {"part": _part(list(rows[: PER_PAGE + 1]), "id", before)}
+def audit_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
+    rows = AuditEntry.objects.filter(target_kind="run", target_id=str(run.pk), tenant=run.tenant_id)
+    return {"part": _part(rows, "id", window)}
 
 
 _TAB_READERS = {
@@ -188,7 +198,7 @@ _TAB_READERS = {
 }  # fmt: skip
 
 
-def tab(name: str, run: Run, access: Access, before: int | None) -> dict[str, Any]:
+def tab(name: str, run: Run, access: Access, window: Window) -> dict[str, Any]:
     """What one tab shows; an unknown one is the timeline."""
     reader = _TAB_READERS.get(name)
-    return reader(run, access, before) if reader else timeline_tab(run, access)
+    return reader(run, access, window) if reader else timeline_tab(run, access)

@@ -191,6 +191,14 @@ def cause_state(cause: str) -> str:
 
 
 @register.filter
+def clock_words(event: str) -> str:
+    """Which clock it was, in words."""
+    known = {"call_timeout": "a call's timeout", "step_timeout": "a step's timeout", "wait_timeout": "a wait's end",
+             "time_out": "a run's deadline"}  # fmt: skip
+    return known.get(event, spaced(event))
+
+
+@register.filter
 def level_state(level: str) -> str:
     return {"error": "error", "critical": "error", "warning": "warning"}.get(level.lower(), "")
 

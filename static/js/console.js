@@ -40,6 +40,30 @@ document.addEventListener("htmx:afterRequest", (event) => {
   if (event.detail.successful && liveState) delete liveState.dataset.lost;
 });
 
+// Somebody who has scrolled into a list reads it: the update stays at the rows they see and says how many are new.
+document.addEventListener("htmx:configRequest", (event) => {
+  const { newest } = event.target.dataset;
+  if (newest && scrollY > 160) event.detail.parameters.upto = newest;
+});
+
+// Copying: what the button names, or the payload it stands in.
+document.documentElement.dataset.scripted = "";
+const copied = document.getElementById("copied");
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  event.preventDefault();
+  const text = button.dataset.copy || button.closest(".payload").querySelector("pre").textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    copied.textContent = "Copied";
+  } catch {
+    copied.textContent = "The browser did not allow copying";
+  }
+  copied.hidden = false;
+  setTimeout(() => { copied.hidden = true; copied.textContent = ""; }, 1600);
+});
+
 // Dialogs: opened when their content has arrived, closed when the verb is done or refused.
 const dialog = document.getElementById("dialog");
 document.addEventListener("htmx:afterSwap", (event) => {

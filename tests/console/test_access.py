@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ from django.test import Client
 from django.urls import reverse
 
 from durableops.access import Permission
-from durableops.console import urls
+from durableops.console import demo, urls
 from runs.models import PauseSwitch
-from tests.factories import CAST, make_checkpoint, make_effect, make_run, make_wait
+from tests.factories import CAST, make_checkpoint, make_effect, make_run, make_wait, make_worker, now
 
+HOUR = timedelta(hours=1)
 SOMEBODY = {"viewer", "operator", "reviewer", "admin", "stranger"}
 MEMBERS = SOMEBODY - {"stranger"}
 OPERATORS, REVIEWERS = {"operator", "admin"}, {"reviewer", "admin"}
@@ -27,6 +29,7 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "runs": ([], SOMEBODY, None),
     "runs_table": ([], SOMEBODY, None),
     "workers": ([], SOMEBODY, None),
+    "worker_kill": (["worker"], None, OPERATORS),
     "start": ([], SOMEBODY, OPERATORS),
     "people": (["acme"], {"admin"}, {"admin"}),
     "pauses": ([], SOMEBODY, {"admin"}),
@@ -38,18 +41,24 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "effect": (["run", "effect"], MEMBERS, None),
     "decide": (["run", "wait", "approve"], REVIEWERS, REVIEWERS),
     "send": (["run", "event"], OPERATORS, OPERATORS),
+    "extend_wait": (["run", "wait"], OPERATORS, OPERATORS),
     "run_verb": (["run", "pause"], OPERATORS, OPERATORS),
 }
 CODES = {"home": 302, "sign_out": 302, "look": 302}
 
 
 @pytest.fixture
-def scene(simple):
+def scene(simple, settings, monkeypatch):
+    settings.DEMO = True
+    monkeypatch.setattr(demo, "kill", lambda worker, **more: None)  # whose it is to do is asked before
+    worker = make_worker()
+    make_run(state="running", worker=worker)
     run = make_run(state="waiting", head_seq=1)
     make_checkpoint(run, seq=2)
     return {
         "run": run.pk,
-        "wait": make_wait(run, kind="approval", name="delivery", facts_hash="f" * 64).pk,
+        "worker": worker.pk,
+        "wait": make_wait(run, kind="approval", name="delivery", facts_hash="f" * 64, expires_at=now() + HOUR).pk,
         "event": make_wait(run, correlation="k").pk,
         "effect": make_effect(run).pk,
         "switch": PauseSwitch.objects.create(scope="tenant", tenant=run.tenant, actor="ann", reason="why").pk,
@@ -73,6 +82,7 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
     given = {
         "reason": "because",
         "facts_hash": "f" * 64,
+        "expires_at": f"{now().year + 2}-01-01T12:00",
         "scope": "tenant:acme",
         "tenant": "acme",
         "act": "put",

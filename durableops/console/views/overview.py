@@ -10,12 +10,24 @@ from django.shortcuts import render
 from durableops import clock
 from durableops.access import Permission
 from durableops.console import figures, listing
-from durableops.console.filters import VIEWS, RunFilter
+from durableops.console.filters import NEWEST_EVENTS, VIEWS, RunFilter
 from durableops.console.http import ConsoleRequest, context_for, page
-from runs.models import PauseSwitch, Worker
+from runs.models import PauseSwitch
 
-_TILES = ("people", "doubt", "review", "failed", "timed-out", "paused", "resumed", "running", "queued", "systems")
-_NEEDS = ("people", "doubt", "review", "failed")
+_TILES = (
+    "people",
+    "doubt",
+    "review",
+    "limbo",
+    "failed",
+    "timed-out",
+    "paused",
+    "resumed",
+    "running",
+    "queued",
+    "systems",
+)
+_NEEDS = ("people", "doubt", "review", "limbo", "failed")
 
 
 @page("GET", permission=Permission.SIGNED_IN)
@@ -30,6 +42,7 @@ def overview_context(request: ConsoleRequest) -> dict[str, Any]:
     access, now = request.access, clock.now()
     counts = listing.view_counts(RunFilter(), access.tenants, _TILES)
     tiles = {name: (VIEWS[name], RunFilter().to_view(VIEWS[name]).query, counts[name]) for name in _TILES}
+    living, lost = figures.workers()
     hours = figures.by_hour(access.tenant_ids)
     return {
         **context_for(request, "overview"),
@@ -44,7 +57,10 @@ def overview_context(request: ConsoleRequest) -> dict[str, Any]:
         "recovery": figures.recovery(access.tenant_ids),
         "waiting": figures.waiting(access.tenant_ids),
         "due": figures.approvals_due(access.tenant_ids, now=now),
-        "workers": Worker.objects.filter(ended_at=None).count(),
+        "workers": living,
+        "lost": lost,
+        "fired": figures.clocks_fired(access.tenant_ids),
+        "newest_events": NEWEST_EVENTS,
         "switches": [s for s in PauseSwitch.objects.select_related("tenant")[:20]
                      if s.tenant_id is None or access.everything or s.tenant_id in access.memberships],
         "now": now,

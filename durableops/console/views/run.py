@@ -19,16 +19,20 @@ def live_context(request: ConsoleRequest, run: Run) -> dict[str, Any]:
     names = [name for name, _ in run_page.TABS]
     tab = request.GET.get("tab", "timeline")
     tab = tab if tab in names else "timeline"
-    before = request.GET.get("before", "")
-    at = int(before) if before.isdecimal() and len(before) < 19 else None
+    window = run_page.Window(before=_number(request, "before"), upto=_number(request, "upto"))
     return {
         **context_for(request, "runs"),
         **run_page.head(run, request.access),
-        **run_page.tab(tab, run, request.access, at),
+        **run_page.tab(tab, run, request.access, window),
         "tab": tab,
         "tabs": run_page.TABS,
-        "before": at,
+        "before": window.before,
     }
+
+
+def _number(request: ConsoleRequest, name: str) -> int | None:
+    given = request.GET.get(name, "")
+    return int(given) if given.isdecimal() and len(given) < 19 else None
 
 
 @page("GET", permission=Permission.VIEW)

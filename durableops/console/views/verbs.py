@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -49,7 +49,7 @@ def run_verb(request: ConsoleRequest, run_id: UUID, verb: str) -> HttpResponse:
         return _ask(request, run, known, wrong="Say why: the reason stands in the audit.")
     given: dict[str, Any] = {}
     if verb in ("extend", "retry"):
-        given["deadline_at"] = deadline = _deadline(request)
+        given["deadline_at"] = deadline = _instant(request, "deadline_at")
         if verb == "extend" and deadline is None:
             return _ask(request, run, known, wrong="Give the new deadline as a date and time.")
     return answered(request, run, lambda: _COMMANDS[verb](
@@ -71,7 +71,36 @@ def decide(request: ConsoleRequest, run_id: UUID, wait_id: int, verb: str) -> Ht
         return _ask_decision(request, run, wait, verb, wrong="Say why: the step and the audit keep the reason.")
     return answered(request, run, lambda: commands.decide(
         wait.pk, tenant=run.tenant, actor=request.access.actor, reason=reason, approved=verb == "approve",
-        facts_hash=request.POST.get("facts_hash", "")), f"“{wait.name}”:")  # fmt: skip
+        facts_hash=request.POST.get("facts_hash", "")), "Done:")  # fmt: skip
+
+
+@page("GET", "POST", permission=Permission.VIEW)
+def extend_wait(request: ConsoleRequest, run_id: UUID, wait_id: int) -> HttpResponse:
+    """Move the clock of what a run waits for."""
+    run = request.access.run(run_id)
+    wait = Wait.objects.filter(pk=wait_id, run=run).first()
+    if wait is None:
+        raise Http404("This run has no such wait.")
+    request.access.require_verb("extend", run.tenant)
+    if request.method == "GET":
+        return _ask_extension(request, run, wait)
+    reason, until = request.POST.get("reason", "").strip(), _instant(request, "expires_at")
+    if not reason or until is None:
+        wrong = "Give the new end as a date and time." if reason else "Say why: the reason stands in the audit."
+        return _ask_extension(request, run, wait, wrong=wrong)
+    return answered(request, run, lambda: commands.extend_wait(
+        wait.pk, tenant=run.tenant, actor=request.access.actor, reason=reason, expires_at=until), "Done:")  # fmt: skip
+
+
+def _ask_extension(request: ConsoleRequest, run: Run, wait: Wait, *, wrong: str = "") -> HttpResponse:
+    suggested = timezone.localtime(wait.expires_at or timezone.now()) + timedelta(days=1)
+    context = {
+        **context_for(request, "runs"), "run": run, "wait": wait, "wrong": wrong,
+        "fits": wait.state == "open" and wait.expires_at is not None,
+        "expires_at": request.POST.get("expires_at") or f"{suggested:%Y-%m-%dT%H:%M}",
+        "reason": request.POST.get("reason", ""),
+    }  # fmt: skip
+    return dialog(request, "extend_wait", context, status=422 if wrong else 200)
 
 
 def answered(request: ConsoleRequest, run: Run, command: Callable[[], Done], done: str) -> HttpResponse:
@@ -132,10 +161,10 @@ def dialog(request: ConsoleRequest, name: str, context: dict[str, Any], *, statu
     return response
 
 
-def _deadline(request: ConsoleRequest) -> datetime | None:
-    """The new deadline in the person's zone."""
+def _instant(request: ConsoleRequest, name: str) -> datetime | None:
+    """An instant as a person gave it, in their zone."""
     try:
-        found = parse_datetime(request.POST.get("deadline_at", ""))
+        found = parse_datetime(request.POST.get(name, ""))
     except ValueError:
         return None
     return timezone.make_aware(found) if found is not None and timezone.is_naive(found) else found
