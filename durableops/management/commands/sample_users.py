@@ -1,4 +1,4 @@
-"""`manage.py sample_users`: one person for each role, with passwords nobody has seen, for demos and for trying things out."""
+"""`manage.py sample_users`: one person for each role, with passwords nobody has seen, for demos."""
 
 from __future__ import annotations
 
