@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,20 +21,30 @@ AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
 def addresses():
     worker = make_worker(versions={"made": [1]})
     waiting = make_run(state="waiting", head_seq=1, started_at=now())
-    wait = make_wait(waiting, kind="approval", name="delivery", question="Deliver?", facts='{"rows":3}')
+    wait = make_wait(
+        waiting,
+        kind="approval",
+        name="delivery",
+        question="Deliver?",
+        facts='{"rows":3}',
+        expires_at=now() + timedelta(days=1),
+    )
     make_checkpoint(waiting, seq=2)
     effect = make_effect(waiting, state="succeeded", result='{"id":"x"}', request_summary={"title": "t" * 300})
     for event, state in (("start", "queued"), ("claim", "running"), ("suspend", "waiting")):
         RunEvent.objects.create(run=waiting, event=event, to_state=state, step_id="first")
+    asked = make_run(state="waiting")
+    awaited = make_wait(asked, name="paid", correlation="INV-7")
     failed = make_run(state="failed", error_class="builtins.ValueError", error_message="no " * 100)
     make_run(state="running", worker=worker)
     tabs = ["timeline", "events", "checkpoints", "effects", "decisions", "logs", "audit"]
     return [
         "/overview/", "/runs/", "/runs/?q=foo:bar", "/runs/?view=people", "/workers/", "/pauses/",
-        "/people/acme/", "/runs/start/", "/styleguide/",
+        "/people/acme/", "/runs/start/", "/styleguide/", "/api/v1/docs", "/nowhere/", "/runs/?cols=workflow,key,labels",
         *(f"/runs/{waiting.pk}/?tab={tab}" for tab in tabs), f"/runs/{failed.pk}/",
         f"/runs/{waiting.pk}/checkpoints/2/", f"/runs/{waiting.pk}/effects/{effect.pk}/",
         f"/runs/{waiting.pk}/do/cancel/", f"/runs/{waiting.pk}/approvals/{wait.pk}/approve/",
+        f"/runs/{waiting.pk}/waits/{wait.pk}/extend/", f"/runs/{asked.pk}/waits/{awaited.pk}/send/",
     ]  # fmt: skip
 
 
@@ -48,6 +59,27 @@ def test_axe_finds_nothing_on_any_page(visit, addresses, dark):
         if violations:
             found[address] = violations
     assert found == {}
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_in_open_dialogs_and_the_demos_words(visit, addresses, settings, dark):
+    settings.DEMO = True
+    page = visit(next(one for one in addresses if "tab=timeline" in one), dark=dark)
+    page.evaluate(AXE)
+    found = []
+    for name in ("Approve…", "Cancel…", "Extend “delivery”…"):
+        page.get_by_role("link", name=name).click()
+        expect(page.locator("#dialog")).to_be_visible()
+        found += page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
+        page.keyboard.press("Escape")
+        expect(page.locator("#dialog")).to_be_hidden()
+    page.keyboard.press("?")
+    found += page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
+    for place in ("/overview/", "/workers/"):
+        page.goto(place)
+        page.evaluate(AXE)
+        found += page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
+    assert found == []
 
 
 @pytest.mark.parametrize("width", [320, 1920])

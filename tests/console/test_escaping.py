@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from html.parser import HTMLParser
 
 import pytest
+from django.contrib.auth.models import User
 from django.urls import reverse
 
+from durableops import tokens
 from runs.models import (
+    ApiToken,
     Artifact,
     AuditEntry,
     Decision,
@@ -18,7 +22,7 @@ from runs.models import (
     Run,
     RunEvent,
 )
-from tests.factories import make_checkpoint, make_effect, make_plan, make_run, make_wait, make_worker, now
+from tests.factories import make_checkpoint, make_effect, make_plan, make_run, make_tenant, make_wait, make_worker, now
 
 NASTY = [
     "<img src=x onerror=alert(1)>",
@@ -100,7 +104,11 @@ def test_hostile_text_is_inert_on_every_page(dreadful, signed_in):
     addresses = [reverse(f"console:{page}") for page in pages]
     for tab in ("timeline", "events", "checkpoints", "effects", "decisions", "logs", "audit"):
         addresses += [reverse("console:run", args=[one.pk]) + f"?tab={tab}" for one in (dreadful, run)]
+    event = make_wait(run, name=run.created_by, correlation=run.created_by, expires_at=now() + timedelta(days=1))
     addresses += [
+        reverse("console:send", args=[run.pk, event.pk]),
+        reverse("console:extend_wait", args=[run.pk, event.pk]),
+        reverse("console:runs") + "?cols=workflow,step,waits,clock,key,labels,by",
         reverse("console:checkpoint", args=[dreadful.pk, 2]),
         reverse("console:effect", args=[dreadful.pk, effect.pk]),
         reverse("console:decide", args=[run.pk, wait.pk, "approve"]),
@@ -120,6 +128,42 @@ def test_hostile_filter_text_is_inert_and_survives(signed_in, text):
     reader.feed(answer.content.decode())
     assert (answer.status_code, reader.found) == (200, [])
     assert text in "".join(reader.text)
+
+
+def inert(answer, *, status):
+    """Everything the page says, after making sure that nothing of it acts."""
+    reader = Reader()
+    reader.feed(answer.content.decode())
+    assert (answer.status_code, reader.found) == (status, [])
+    return "".join(reader.text)
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_hostile_text_typed_into_forms_is_inert_where_it_is_shown_again(signed_in, simple, text):
+    operator = signed_in("operator")
+    given = {"workflow": "simple", "tenant": "acme", "key": text, "in.customer": text, "in.amount": text}
+    page = inert(operator.post(reverse("console:start"), given), status=422)
+    assert "Nothing was started." in page
+    run = make_run(state="waiting")
+    event = make_wait(run, name="paid", expires_at=now() + timedelta(days=1))
+    given = {"payload": "{" + text, "reason": text, "once": text}
+    assert text in inert(operator.post(reverse("console:send", args=[run.pk, event.pk]), given), status=422)
+    given = {"expires_at": text, "reason": text}
+    assert text in inert(operator.post(reverse("console:extend_wait", args=[run.pk, event.pk]), given), status=422)
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_hostile_names_of_members_and_tokens_are_inert(signed_in, text):
+    admin, people = signed_in("admin"), reverse("console:people", args=["acme"])
+    User.objects.create_user(text)
+    admin.post(people, {"act": "put", "username": text, "role": "viewer"})
+    tokens.issue("plain", tenant=make_tenant(), scopes=["runs:read"], lifetime=timedelta(days=1), actor=text)
+    ApiToken.objects.update(name=text)
+    assert inert(admin.get(people), status=200).count(text) >= 3
+    wrong = {"act": "issue", "name": text, "days": text, "scope": [text]}
+    inert(admin.post(people, wrong), status=422)
+    inert(admin.post(people, {"act": "put", "username": "x", "role": text}), status=422)
+    inert(admin.post(people, {"act": "remove", "username": text + "!"}), status=422)
 
 
 def test_pages_carry_a_strict_policy_and_no_inline_anything(signed_in):

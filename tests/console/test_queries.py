@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from runs.models import LogLine, Receipt, RunEvent
+from runs.models import IdempotencyRecord, LogLine, Receipt, RunEvent
 from tests.factories import make_checkpoint, make_effect, make_run, make_wait, make_worker, now
 
 MOST = 12
@@ -64,3 +66,18 @@ def test_effects_are_shown_in_pages(signed_in, monkeypatch):
     second = viewer.get(f"{address}&before={effects[7].pk}").content.decode()
     assert [f'id="effect-{e.pk}"' in first for e in effects] == [False] * 7 + [True] * 5
     assert [f'id="effect-{e.pk}"' in second for e in effects] == [False] * 2 + [True] * 5 + [False] * 5
+
+
+@pytest.mark.parametrize("tab", ["events", "checkpoints", "effects", "decisions", "logs", "audit"])
+def test_list_that_somebody_reads_stays_where_it_is_and_counts_what_is_new(signed_in, tab):
+    run = make_run(state="running")
+    fill(run, 3)
+    viewer, live = signed_in("viewer", sees_payloads=True), reverse("console:run_live", args=[run.pk])
+    models: dict[str, Any] = {"events": RunEvent, "effects": IdempotencyRecord, "logs": LogLine}
+    # A checkpoint's number; decisions and audit have no rows.
+    newest = models[tab].objects.filter(run=run).order_by("-id")[1].pk if tab in models else 2
+    still = f"{live}?tab={tab}&upto={newest}"
+    assert asked(viewer, still) <= MOST
+    page = viewer.get(still).content.decode()
+    assert ('class="news"' in page) == (tab not in ("decisions", "audit"))
+    assert 'class="news"' not in viewer.get(f"{live}?tab={tab}").content.decode()

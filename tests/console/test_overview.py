@@ -1,0 +1,64 @@
+"""The figures of the Overview that say something went wrong, each with its list."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from runs.models import RunEvent, Worker
+from tests.factories import make_run, make_tenant, make_wait, make_worker, now
+
+
+def tile(page, name):
+    found = re.search(rf'<span class="name">{name}</span><span class="figure">([^<]*)</span>', page)
+    assert found is not None, name
+    return found[1]
+
+
+def long_ago():
+    return now() - timedelta(minutes=5)
+
+
+def test_open_runs_that_nothing_will_wake_are_in_limbo(signed_in):
+    able = make_worker(versions={"made": [1]})
+    make_run(due_at=long_ago())  # a worker knows it
+    make_wait(make_run(state="waiting", state_since=long_ago()))
+    make_run(state="running", worker=able)
+    nobody_knows_it = make_run(workflow="forgotten", due_at=long_ago())
+    forgotten_wait = make_run(state="waiting", state_since=long_ago())
+    dead = make_worker(ended="gone")
+    Worker.objects.filter(pk=dead.pk).update(ended_at=long_ago())
+    orphan = make_run(state="running", worker=dead)
+    viewer = signed_in("viewer")
+    assert tile(viewer.get("/overview/").content.decode(), "In limbo") == "3"
+    listed = set(re.findall(r'id="run-([0-9a-f-]{36})"', viewer.get("/runs/?view=limbo").content.decode()))
+    assert listed == {str(run.pk) for run in (nobody_knows_it, forgotten_wait, orphan)}
+
+
+def test_clocks_that_fired_are_counted_by_cause_with_the_runs_behind_them(signed_in):
+    run, theirs, old = make_run(), make_run(tenant=make_tenant("other")), make_run()
+    for one in (run, run, theirs):
+        RunEvent.objects.create(run=one, event="call_timeout")
+    RunEvent.objects.create(run=old, event="call_timeout", at=now() - timedelta(days=2))
+    RunEvent.objects.create(run=run, event="step_timeout")
+    viewer = signed_in("viewer")
+    page = viewer.get("/overview/").content.decode()
+    rows = re.findall(
+        r'</svg>([^<]+)</span></td><td class="num">(\d+)</td><td class="num"><a href="([^"]+)">(\d+)', page
+    )
+    assert rows == [
+        ("a call&#x27;s timeout", "2", "/runs/?q=clock:call_timeout", "1"),
+        ("a step&#x27;s timeout", "1", "/runs/?q=clock:step_timeout", "1"),
+    ]
+    listed = re.findall(r'id="run-([0-9a-f-]{36})"', viewer.get("/runs/?q=clock:call_timeout").content.decode())
+    assert listed == [str(run.pk)]
+    others = viewer.get("/runs/?q=-clock:call_timeout").content.decode()
+    assert (str(old.pk) in others, f"run-{run.pk}" in others) == (True, False)
+    assert "is no clock" in viewer.get("/runs/?q=clock:cuckoo").content.decode()
+
+
+def test_workers_lost_are_those_that_ended_without_being_asked(signed_in):
+    make_worker()
+    make_worker(ended="stopped by its operator")
+    make_worker(ended="its processes have gone from this machine")
+    assert tile(signed_in("viewer").get("/overview/").content.decode(), "Workers lost") == "1"
