@@ -59,7 +59,7 @@ def kill(worker: Worker, *, held: list[Run], tenant: Tenant, actor: str) -> None
 
 def _audit(tenant: Tenant, kind: str, target: str, *, actor: str, worker: Worker) -> None:
     AuditEntry.objects.create(
-        tenant=tenant, actor=actor, verb=VERB, target_kind=kind, target_id=target, reason="Kill was pressed in the demo",
+        tenant=tenant, actor=actor, verb=VERB, target_kind=kind, target_id=target, reason="pressed in the demo",
         after={"worker": worker.number, "pid": worker.pid, "signal": "SIGKILL"},
     )  # fmt: skip
 

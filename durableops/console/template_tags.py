@@ -125,6 +125,12 @@ def time_left(at: datetime) -> str:
 
 
 @register.filter
+def short_time_left(at: datetime) -> str:
+    """The same with one unit, for table cells."""
+    return "now due" if at <= timezone.now() else words.short_length(words.seconds_between(timezone.now(), at))
+
+
+@register.filter
 def full_moment(at: datetime | None) -> str:
     return words.full_moment(at)
 
@@ -193,8 +199,8 @@ def cause_state(cause: str) -> str:
 @register.filter
 def clock_words(event: str) -> str:
     """Which clock it was, in words."""
-    known = {"call_timeout": "a call's timeout", "step_timeout": "a step's timeout", "wait_timeout": "a wait's end",
-             "time_out": "a run's deadline"}  # fmt: skip
+    known = {"call_timeout": "a call’s timeout", "step_timeout": "a step’s timeout", "wait_timeout": "a wait’s end",
+             "time_out": "a run’s deadline"}  # fmt: skip
     return known.get(event, spaced(event))
 
 

@@ -47,8 +47,8 @@ def test_clocks_that_fired_are_counted_by_cause_with_the_runs_behind_them(signed
         r'</svg>([^<]+)</span></td><td class="num">(\d+)</td><td class="num"><a href="([^"]+)">(\d+)', page
     )
     assert rows == [
-        ("a call&#x27;s timeout", "2", "/runs/?q=clock:call_timeout", "1"),
-        ("a step&#x27;s timeout", "1", "/runs/?q=clock:step_timeout", "1"),
+        ("a call’s timeout", "2", "/runs/?q=clock:call_timeout", "1"),
+        ("a step’s timeout", "1", "/runs/?q=clock:step_timeout", "1"),
     ]
     listed = re.findall(r'id="run-([0-9a-f-]{36})"', viewer.get("/runs/?q=clock:call_timeout").content.decode())
     assert listed == [str(run.pk)]

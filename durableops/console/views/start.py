@@ -47,9 +47,11 @@ def _answer(
 ) -> HttpResponse:
     access = request.access
     typed = {key: str(value) for key, value in request.POST.items()} if request.method == "POST" else None
+    fields = start_form.fields_of(known[name], typed) if name else []
     context: dict[str, Any] = {
         **context_for(request, "runs"), "workflows": list(known.values()), "chosen": known.get(name), "wrong": wrong,
-        "fields": start_form.fields_of(known[name], typed) if name else [],
+        "asked": [field for field in fields if field.required],
+        "optional": [field for field in fields if not field.required],
         # As texts: a template would call the definitions, which are callable.
         "step_ids": [one.id for one in known[name].steps] if name else [],
         "tenants": [tenant for tenant in access.tenants if access.may_verb("start", tenant.pk)],

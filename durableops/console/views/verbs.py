@@ -93,11 +93,10 @@ def extend_wait(request: ConsoleRequest, run_id: UUID, wait_id: int) -> HttpResp
 
 
 def _ask_extension(request: ConsoleRequest, run: Run, wait: Wait, *, wrong: str = "") -> HttpResponse:
-    suggested = timezone.localtime(wait.expires_at or timezone.now()) + timedelta(days=1)
     context = {
         **context_for(request, "runs"), "run": run, "wait": wait, "wrong": wrong,
         "fits": wait.state == "open" and wait.expires_at is not None,
-        "expires_at": request.POST.get("expires_at") or f"{suggested:%Y-%m-%dT%H:%M}",
+        "expires_at": request.POST.get("expires_at") or _suggested(wait.expires_at),
         "reason": request.POST.get("reason", ""),
     }  # fmt: skip
     return dialog(request, "extend_wait", context, status=422 if wrong else 200)
@@ -139,6 +138,7 @@ def _ask(request: ConsoleRequest, run: Run, verb: actions.Verb, *, wrong: str = 
         "means": actions.consequences(verb.name, run, unsettled=unsettled, children=children),
         "asks_deadline": verb.name == "extend"
         or (verb.name == "retry" and run.deadline_at is not None and run.deadline_at <= timezone.now()),
+        "deadline_at": request.POST.get("deadline_at") or _suggested(run.deadline_at),
         "reason": request.POST.get("reason", ""),
     }  # fmt: skip
     return dialog(request, "verb", context, status=422 if wrong else 200)
@@ -159,6 +159,12 @@ def dialog(request: ConsoleRequest, name: str, context: dict[str, Any], *, statu
     response = render(request, f"console/verbs/_{name}.html", context, status=status)
     response["HX-Retarget"], response["HX-Reswap"] = "#dialog", "innerHTML"
     return response
+
+
+def _suggested(present: datetime | None) -> str:
+    """A day later than now or than it is, whichever is later, as the field wants it."""
+    now = timezone.now()
+    return f"{timezone.localtime(max(present or now, now) + timedelta(days=1)):%Y-%m-%dT%H:%M}"
 
 
 def _instant(request: ConsoleRequest, name: str) -> datetime | None:
