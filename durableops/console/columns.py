@@ -9,7 +9,7 @@ COLUMNS: dict[str, str] = {
     "tenant": "Tenant",
     "step": "Step",
     "waits": "Waits for",
-    "clock": "Clock, cause",
+    "clock": "Clock",
     "resumes": "Resumes",
     "avoided": "Avoided",
     "key": "Start key",

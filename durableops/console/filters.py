@@ -65,15 +65,17 @@ _RESUMED = (
 ).format(", ".join(f"'{cause}'" for cause in INTERRUPTED))
 
 # Upkeep had its chance with whatever is older than this; the same questions as `upkeep.invariants.liveness`.
+# What is asked of workers is asked once, not for each run.
 _LIMBO = """CASE w.state
     WHEN 'waiting' THEN w.state_since < now() - interval '15 seconds' AND NOT EXISTS (
         SELECT 1 FROM runs_wait v WHERE v.run_id = w.id AND v.state = 'open')
-    WHEN 'running' THEN NOT EXISTS (
-        SELECT 1 FROM runs_worker k WHERE k.id = w.worker_id
-        AND coalesce(k.ended_at, k.renewed_at + k.lease_seconds * interval '1 second') > now() - interval '15 seconds')
-    ELSE NOT w.paused AND w.due_at < now() - interval '15 seconds' AND NOT EXISTS (
-        SELECT 1 FROM runs_worker k JOIN runs_workflow_plan l ON l.id = w.plan_id
-        WHERE k.ended_at IS NULL AND NOT k.draining AND k.versions -> w.workflow @> to_jsonb(l.version)) END"""
+    WHEN 'running' THEN w.state_since < now() - interval '15 seconds' AND w.worker_id NOT IN (
+        SELECT k.id FROM runs_worker k WHERE k.ended_at IS NULL
+        AND k.renewed_at > now() - (k.lease_seconds + 15) * interval '1 second')
+    ELSE NOT w.paused AND w.due_at < now() - interval '15 seconds' AND w.plan_id NOT IN (
+        SELECT l.id FROM runs_workflow_plan l WHERE EXISTS (
+            SELECT 1 FROM runs_worker k WHERE k.ended_at IS NULL AND NOT k.draining
+            AND k.versions -> l.workflow @> to_jsonb(l.version))) END"""
 CLOCKS = ("call_timeout", "step_timeout", "wait_timeout", "time_out")
 NEWEST_EVENTS = 20_000
 """Clocks that fired are looked for among so many of the newest events: there is no index of them alone."""

@@ -13,7 +13,7 @@ def heads(answer):
     return re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', answer.content.decode())
 
 
-USUAL = ["State", "Run", "Workflow", "Step", "Waits for", "Clock, cause", "Resumes", "Avoided", "Age"]
+USUAL = ["State", "Run", "Workflow", "Step", "Waits for", "Clock", "Resumes", "Avoided", "Age"]
 
 
 def test_chosen_columns_are_in_the_address_which_can_be_shared(signed_in):

@@ -23,12 +23,12 @@ def test_open_runs_that_nothing_will_wake_are_in_limbo(signed_in):
     able = make_worker(versions={"made": [1]})
     make_run(due_at=long_ago())  # a worker knows it
     make_wait(make_run(state="waiting", state_since=long_ago()))
-    make_run(state="running", worker=able)
+    make_run(state="running", worker=able, state_since=long_ago())
     nobody_knows_it = make_run(workflow="forgotten", due_at=long_ago())
     forgotten_wait = make_run(state="waiting", state_since=long_ago())
     dead = make_worker(ended="gone")
     Worker.objects.filter(pk=dead.pk).update(ended_at=long_ago())
-    orphan = make_run(state="running", worker=dead)
+    orphan = make_run(state="running", worker=dead, state_since=long_ago())
     viewer = signed_in("viewer")
     assert tile(viewer.get("/overview/").content.decode(), "In limbo") == "3"
     listed = set(re.findall(r'id="run-([0-9a-f-]{36})"', viewer.get("/runs/?view=limbo").content.decode()))
