@@ -143,7 +143,10 @@ def candidates() -> Iterator[str]:
         for folder in os.environ.get("PATH", "").split(os.pathsep):
             yield str(Path(folder or ".", "python3.%d" % minor))
     for folder, pattern in MANAGED:
-        yield from (str(path) for path in Path(folder).expanduser().glob(pattern))
+        try:
+            yield from sorted(str(path) for path in Path(folder).expanduser().glob(pattern))
+        except OSError:  # another user's, as PYENV_ROOT is after `su`: there is nothing in it for us
+            continue
 
 
 def tried(path: str, question: str = QUESTION) -> Optional[Interpreter]:

@@ -75,6 +75,23 @@ def test_newest_interpreter_that_fits_is_taken_from_a_version_manager(bootstrap,
     assert bootstrap.best_interpreter(None).version == (3, 13, 0)
 
 
+def test_folder_of_another_users_version_manager_is_passed_over(bootstrap, tmp_path, monkeypatch):
+    mine = program(tmp_path / "managed" / "3.12.1" / "bin" / "python3", "echo 3.12.1")
+    theirs, glob = tmp_path / "theirs", Path.glob
+
+    def refusing(folder, pattern):
+        if folder == theirs:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return glob(folder, pattern)
+
+    monkeypatch.setattr(Path, "glob", refusing)
+    managed = ((str(theirs), "3.*/bin/python3"), (str(mine.parents[2]), "3.*/bin/python3"))
+    monkeypatch.setattr(bootstrap, "MANAGED", managed)
+    monkeypatch.setattr(sys, "executable", "")
+    monkeypatch.setenv("PATH", "")
+    assert bootstrap.best_interpreter(None) == (str(mine), (3, 12, 1))
+
+
 def test_interpreter_named_by_the_user_wins_over_newer_ones(bootstrap, tmp_path, monkeypatch):
     named = program(tmp_path / "mine" / "python", "echo 3.12.1")
     monkeypatch.setattr(sys, "executable", str(program(tmp_path / "python3", "echo 3.13.0")))
