@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -9,10 +10,14 @@ from django.core.management.base import BaseCommand
 from durableops.checks import TAG
 from durableops.upkeep.rounds import Rounds
 
+logger = logging.getLogger("durableops.upkeep")
+
 
 class Command(BaseCommand):
     help = "Run upkeep: take back runs of lost workers, fire timers, ring for what is claimable. Several may run."
     requires_system_checks = [TAG]
 
     def handle(self, *args: Any, **options: Any) -> None:
+        logger.info("upkeep runs")
         Rounds().run()
+        logger.info("upkeep has ended")
