@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from durableops import tokens
 from durableops.access import SCOPES
 from durableops.errors import DurableOpsError
+from durableops.management.given import existing_tenant
 from runs.models import ApiToken, Tenant
 
 ACTOR = "command line"
@@ -40,7 +41,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            found = getattr(self, f"_{options['action']}")(_tenant(options["tenant"]), options)
+            found = getattr(self, f"_{options['action']}")(existing_tenant(options["tenant"]), options)
         except DurableOpsError as error:
             raise CommandError(str(error)) from error
         if options["json"]:
@@ -71,14 +72,6 @@ def _days(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 5):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of days; give a whole one, such as 90")
     return int(text)
-
-
-def _tenant(slug: str) -> Tenant:
-    """A tenant that exists: a mistyped one must not be made by asking for a token."""
-    tenant = Tenant.objects.filter(slug=slug).first()
-    if tenant is None:
-        raise CommandError(f"there is no tenant {slug!r}; starting its first run makes one.")
-    return tenant
 
 
 def _shown(token: ApiToken) -> dict[str, Any]:

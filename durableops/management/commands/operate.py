@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -9,9 +10,9 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from durableops.engine import commands
-from durableops.engine.tenants import get_or_make_tenant
 from durableops.errors import DurableOpsError
-from runs.models import PauseSwitch, Wait
+from durableops.management.given import existing_tenant
+from runs.models import PauseSwitch, Tenant, Wait
 
 ON_RUNS: dict[str, Callable[..., commands.Done]] = {
     "pause": commands.pause,
@@ -21,6 +22,7 @@ ON_RUNS: dict[str, Callable[..., commands.Done]] = {
     "recheck": commands.recheck,
 }
 ON_APPROVALS: dict[str, Callable[..., commands.Done]] = {"approve": commands.approve, "refuse": commands.refuse}
+LONGEST_ACTOR = 200
 ON_EVERYTHING = ("pause-all", "resume-all")
 
 
@@ -28,45 +30,66 @@ class Command(BaseCommand):
     help = "Do what an operator does: each verb is recorded with its actor and reason."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("verb", choices=[*ON_RUNS, *ON_APPROVALS, *ON_EVERYTHING])
-        parser.add_argument("run", nargs="?", type=UUID, help="the run's id; not for pause-all and resume-all")
+        parser.add_argument("verb", choices=[*ON_RUNS, *ON_APPROVALS, *ON_EVERYTHING], help="what to do")
+        parser.add_argument("run", nargs="?", help="the run's id; not for pause-all and resume-all")
         parser.add_argument("--reason", required=True, help="why; it stands in the audit log")
-        parser.add_argument("--tenant", default="default")
-        parser.add_argument("--actor", default="command line")
-        parser.add_argument("--approval", help="name of the approval, where the run has several open")
+        parser.add_argument("--tenant", default="default", help="whose run it is (default: %(default)s)")
+        parser.add_argument("--actor", default="command line", help="who; it stands in the audit log")
+        parser.add_argument("--approval", metavar="NAME", help="which approval, where the run has several open")
+        parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        verb, run_id = options["verb"], options["run"]
-        said = {"actor": options["actor"], "reason": options["reason"]}
-        if verb in ON_EVERYTHING:
-            self.stdout.write(_switch(verb, **said))
-            return
-        if run_id is None:
-            raise CommandError(f"'{verb}' needs the id of a run.")
-        tenant = get_or_make_tenant(options["tenant"])
+        verb, said = options["verb"], {"actor": options["actor"].strip(), "reason": options["reason"].strip()}
+        for name, text in said.items():
+            if not text:
+                raise CommandError(f"--{name} is empty; it stands in the audit log, so say it.")
+        if not said["actor"].isprintable() or len(said["actor"]) > LONGEST_ACTOR:
+            raise CommandError(f"--actor is no name: give one line of at most {LONGEST_ACTOR} characters.")
         try:
-            if verb in ON_RUNS:
-                done = ON_RUNS[verb](run_id, tenant=tenant, **said)
-            else:
-                done = ON_APPROVALS[verb](_open_approval(run_id, options["approval"]), tenant=tenant, **said)
+            done = _switched(verb, options["run"], **said) if verb in ON_EVERYTHING else _done(verb, options, said)
         except DurableOpsError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"run {run_id}: {done.message}")
+        subject = f"run {done['run']}: " if "run" in done else ""
+        self.stdout.write(json.dumps(done) if options["json"] else f"{subject}{done['message']}")
 
 
-def _open_approval(run_id: UUID, name: str | None) -> int:
-    found = Wait.objects.filter(run_id=run_id, kind="approval", state="open")
+def _done(verb: str, options: dict[str, Any], said: dict[str, str]) -> dict[str, Any]:
+    run_id, tenant = _run_id(verb, options["run"]), existing_tenant(options["tenant"])
+    if verb in ON_RUNS:
+        done = ON_RUNS[verb](run_id, tenant=tenant, **said)
+    else:
+        done = ON_APPROVALS[verb](_open_approval(run_id, tenant, options["approval"]), tenant=tenant, **said)
+    return {"verb": verb, "run": str(run_id), "state": done.state, "message": done.message}
+
+
+def _run_id(verb: str, given: str | None) -> UUID:
+    if given is None:
+        raise CommandError(f"{verb!r} needs the id of a run.")
+    try:
+        return UUID(given)
+    except ValueError:
+        raise CommandError(f"{given!r} is not the id of a run; `manage.py start` and the console show it.") from None
+
+
+def _open_approval(run_id: UUID, tenant: Tenant, name: str | None) -> int:
+    found = Wait.objects.filter(run_id=run_id, tenant=tenant, kind="approval", state="open").order_by("pk")
     waits = list(found.filter(name=name) if name else found)
-    if len(waits) != 1:
-        raise CommandError(f"run {run_id} has {len(waits)} open approvals; name one with --approval.")
-    return waits[0].pk
+    if len(waits) == 1:
+        return waits[0].pk
+    if waits:
+        raise CommandError(f"run {run_id} asks for {', '.join(wait.name for wait in waits)}: name one with --approval.")
+    asked = f" named {name!r}" if name else ""
+    raise CommandError(f"run {run_id} of tenant {tenant.slug!r} has no open approval{asked}. Nothing was changed.")
 
 
-def _switch(verb: str, *, actor: str, reason: str) -> str:
+def _switched(verb: str, run: str | None, *, actor: str, reason: str) -> dict[str, Any]:
+    if run is not None:
+        raise CommandError(f"{verb!r} is about everything; leave out {run!r}.")
     if verb == "pause-all":
         commands.set_switch("all", actor=actor, reason=reason)
-        return "everything is paused: nothing is claimed, and what runs is handed back at its next commit."
+        message = "everything is paused: nothing is claimed, and what runs is handed back at its next commit."
+        return {"verb": verb, "message": message}
     switch = PauseSwitch.objects.filter(scope="all").first()
     if switch is None or not commands.lift_switch(switch, actor=actor, reason=reason):
         raise CommandError("nothing is paused as a whole.")
-    return "everything goes on."
+    return {"verb": verb, "message": "everything goes on."}
