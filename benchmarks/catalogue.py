@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pkgutil
 import subprocess
 import sys
+from importlib import import_module
 from typing import Any
 
 from benchmarks import measures
@@ -19,6 +21,12 @@ class BenchmarkFailed(Exception):
 def names() -> list[str]:
     """The benchmarks there are."""
     return sorted(module.name for module in pkgutil.iter_modules(measures.__path__))
+
+
+def sizes_of(name: str) -> list[str]:
+    """The sizes that a benchmark can be told."""
+    parameters = inspect.signature(import_module(f"benchmarks.measures.{name}").measure).parameters
+    return [each.name for each in parameters.values() if each.kind is each.KEYWORD_ONLY]
 
 
 def run(name: str, **sizes: Any) -> dict[str, Any]:

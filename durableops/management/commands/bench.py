@@ -13,7 +13,7 @@ class Command(BaseCommand):
     help = "Run one benchmark on a scratch database. Missed targets are printed and change no exit status."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", help="engine, recovery, …")
+        parser.add_argument("name", help="engine or recovery")
         parser.add_argument("--json", action="store_true", help="print exactly one JSON object")
         parser.add_argument(
             "--size", action="append", default=[], metavar="NAME=NUMBER", help="such as runs=400 or kills=30"
@@ -28,8 +28,11 @@ class Command(BaseCommand):
             raise CommandError(f"{missing.name} is missing: run it from a checkout of durableops.") from missing
         if options["name"] not in catalogue.names():
             raise CommandError(f"{options['name']!r} is no benchmark; there are {', '.join(catalogue.names())}.")
+        sizes = _sizes(options["size"])
+        if unknown := sizes.keys() - set(known := catalogue.sizes_of(options["name"])):
+            raise CommandError(f"--size {min(unknown)} is not known; {options['name']} takes {', '.join(known)}.")
         try:
-            found = catalogue.run(options["name"], **_sizes(options["size"]))
+            found = catalogue.run(options["name"], **sizes)
         except catalogue.BenchmarkFailed as failed:
             raise CommandError(str(failed)) from failed
         self.stdout.write(json.dumps(found) if options["json"] else table.of_result(found))
