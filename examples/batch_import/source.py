@@ -72,7 +72,8 @@ def _open(path: Path, choices: Choices) -> Source:
 def _check_text(head: bytes) -> None:
     if not head.removeprefix(BOM).strip():
         raise InputRefused("the file is empty; wanted a CSV whose first line names the columns.")
-    if head.startswith(OTHER_BOMS) or b"\x00" in head:
+    # A stray NUL in one row costs that row; in the first line, or in every other byte, this is no text at all.
+    if head.startswith(OTHER_BOMS) or b"\x00" in head.lstrip(b"\r\n").splitlines()[0]:
         raise InputRefused("the file is not UTF-8 text (binary, or UTF-16?); save it as CSV in UTF-8.")
 
 

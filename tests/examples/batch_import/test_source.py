@@ -26,7 +26,7 @@ def file_of(tmp_path: Path, content: bytes) -> Path:
         (b"", "is empty"),
         (b"\n\r\n  \n", "is empty"),
         (b"\xef\xbb\xbf", "is empty"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00", "not UTF-8 text"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "not UTF-8"),
         ("id,name\n1,é\n".encode("utf-16"), "not UTF-8 text"),
         (b"id,n\xe9e\n1,x\n", "not UTF-8"),
         (b"1,Alice\n2,Bob\n", "there is no header"),
@@ -41,6 +41,10 @@ def test_a_file_that_cannot_be_imported_is_refused_with_its_name_and_a_remedy(tm
         open_source(path, Choices())
 
     assert str(path) in str(refused.value)
+
+
+def test_a_nul_behind_the_first_line_refuses_no_file(tmp_path):
+    assert open_source(file_of(tmp_path, b"id,name\n1,a\x00b\n2,x\n"), Choices()).layout.columns == ("id", "name")
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
