@@ -32,7 +32,7 @@ check: servers ## format, lint, types, import contracts, missing migrations
 	@$(PYTHON_BIN) -c 'import sys; from importlinter.cli import lint_imports_command; lint_imports_command()'
 	@$(PYTHON_BIN) manage.py makemigrations --check --dry-run
 
-bench: migrated ## our benchmarks and the peers' in one run, as a table and JSON
+bench: migrated ## our benchmarks and the peers' in one run, as a table and JSON (ARGS=--quick: coarse)
 	@$(PYTHON_BIN) -m benchmarks $(ARGS)
 
 services: setup ## start or reuse the embedded servers and print their addresses

@@ -97,3 +97,5 @@ def test_next_steps_in_the_checkout_are_make_and_manage(monkeypatch: pytest.Monk
     assert "  DURABLEOPS_APPS=other,orders .venv/bin/python manage.py migrate\n" in told
     assert "  DURABLEOPS_APPS=other,orders .venv/bin/python manage.py worker\n" in told
     assert "manage.py start orders --input -" in told
+    assert "manage.py operate approve RUN" in told
+    assert "ORDERS_URL" in told

@@ -97,10 +97,12 @@ def next_steps(name: str, folder: Path) -> str:
     return "\n".join(
         [
             f"Wrote {folder}: workflows.py with the workflow {workflow_name(name)!r}, and test_workflows.py.",
-            "Next, its test, the tables, a worker (and, beside it, `upkeep`), and a run:",
+            "Next, its test, the tables, a worker (and, beside it, `upkeep`), a run, and the approval it asks for:",
             f"  {test}",
             f"  {manage} migrate",
             f"  {manage} worker",
             f'  echo \'{{"name": "Ada"}}\' | {manage} start {workflow_name(name)} --input -',
+            f"  {manage} operate approve RUN --reason 'reads well'",
+            f"Its last step posts to the address in {name.upper()}_URL: give it to the worker, or that step fails.",
         ]
     )
