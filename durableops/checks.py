@@ -18,6 +18,9 @@ TAG = "durableops"
 """What a worker and upkeep check at their start; the others import every page of the console."""
 HEARTBEATS_IN_A_LEASE = 3
 POSITIVE = (
+    "concurrency",
+    "connections",
+    "step_connections",
     "heartbeat_seconds",
     "lease_seconds",
     "poll_seconds",

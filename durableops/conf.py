@@ -30,6 +30,9 @@ class Conf:
     """What an operator may turn. Seconds are of wall time; `DURABLEOPS_LEASE_SECONDS=20` turns `lease_seconds`."""
 
     queue_name: str = "durableops"  # the RQ queue that carries the bells; one per installation on a shared broker
+    concurrency: int = 16  # runs one worker holds at once; agents wait, so many fit; a killed worker interrupts so many
+    connections: int = 4  # the engine's own database connections in a worker, shared by its runs
+    step_connections: int = 4  # database connections for the Django code of steps and `local` tools, in a worker
     heartbeat_seconds: float = 0.25  # a worker's parent raises its counter this often
     lease_seconds: float = 10.0  # a counter that stood still this long, on the observer's clock, means a dead worker
     poll_seconds: float = 2.0  # a sleeping worker looks for work this often, even when no bell rings

@@ -32,6 +32,7 @@ from durableops.engine.lease import Lease, versions
 from durableops.engine.start import start
 from durableops.engine.tenants import get_or_make_tenant
 from durableops.upkeep import sweep, timers
+from runs.claiming import Taker
 from runs.models import Checkpoint, Run, Tenant, Wait
 
 ACTOR = "test"
@@ -161,7 +162,14 @@ def _worker() -> Iterator[tuple[Database, UUID]]:
 
 def _take_one(database: Database, worker_id: UUID) -> bool:
     """Claim the most urgent run and move it to its next resting place. False when nothing is claimable."""
-    claimed = claim_next(database, worker_id=worker_id)
+    claimed = next(
+        (
+            found
+            for isolated in (False, True)
+            if (found := claim_next(database, taker=Taker(worker_id=worker_id, isolated=isolated)))
+        ),
+        [],
+    )
     if claimed:
         advance(database, claimed[0], worker_id=worker_id, stopping=Stopping())
     return bool(claimed)

@@ -81,6 +81,8 @@ class FencedWrite:
     """Class, message, fingerprint of the error that ended or delayed the run."""
     wake: tuple[str, str] | None = None
     """Cause and detail that the next resume will name."""
+    isolated: bool | None = None
+    """Whether the run needs a process of its own from now on; None leaves it as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +274,8 @@ def build(
         ctes.append(attached[0])
         more, joined = f", {attached[1]}.*", f" LEFT JOIN {attached[1]} ON true"
     return (
-        f"WITH {', '.join(ctes)} SELECT run.head_seq, run.state, run.cancel_requested, run.paused,"
+        f"WITH {'RECURSIVE ' if attached else ''}{', '.join(ctes)}"
+        " SELECT run.head_seq, run.state, run.cancel_requested, run.paused,"
         f" {SWITCHED_OFF.format(run='run')} AS switched_off,"
         f" extract(epoch FROM run.deadline_at - now())::float8 AS deadline_left, {intents} AS intents,"
         f" {repeats} AS repeats{more} FROM run{joined}"
@@ -307,24 +310,33 @@ def _unless_cancelled(moves: str) -> str:
     return ", ".join(found)
 
 
+type Attachment = tuple[Any, ...]
+"""The row that an attached query answered with."""
+
+
 def execute(cursor: Cursor, write: FencedWrite) -> Written | None:
     """Write it. Returns None when the fence, the head or the state no longer fits: then nothing was written."""
-    text, params = compile_write(write)
-    cursor.execute(text, params)
-    row = cursor.fetchone()
-    return None if row is None else _written(row)
+    send(cursor, write)
+    return answer(cursor)[0]
 
 
-def execute_with(
-    cursor: Cursor, write: FencedWrite, attached: Attached
-) -> tuple[Written | None, tuple[Any, ...] | None]:
-    """Write it with what is attached, as one commit. The second answer is the attached row, if there is one."""
-    text, params = compile_write(write, attached=(attached.ctes, attached.answer))
-    cursor.execute(text, params | attached.params)
+def send(cursor: Cursor, write: FencedWrite, attached: Attached | None = None) -> None:
+    """Send the statement; what came of it is asked with `answer`. Apart, so that several can be sent at once."""
+    if attached is None:
+        text, params = compile_write(write)
+        cursor.execute(text, params)
+    else:
+        text, params = compile_write(write, attached=(attached.ctes, attached.answer))
+        cursor.execute(text, params | attached.params)
+
+
+def answer(cursor: Cursor) -> tuple[Written | None, Attachment | None]:
+    """What a write that was sent came to: None, when it did not fit; and the attached row, if there is one."""
     row = cursor.fetchone()
     if row is None:
         return None, None
-    return _written(row), None if row[_OWN_COLUMNS] is None else row[_OWN_COLUMNS:]
+    attachment = row[_OWN_COLUMNS:]
+    return _written(row), attachment if attachment and attachment[0] is not None else None
 
 
 _OWN_COLUMNS = 8
@@ -421,6 +433,9 @@ def _add_sets(write: FencedWrite, params: dict[str, Any], sets: list[str]) -> No
         sets.append("error_class = %(e_class)s, error_message = %(e_message)s, error_fingerprint = %(e_print)s")
     if write.transition:
         params["delay"] = write.delay
+    if write.isolated is not None:
+        params["isolate"] = write.isolated
+        sets.append("isolated = %(isolate)s")
     if write.wake:
         params |= {"w_cause": write.wake[0], "w_detail": write.wake[1]}
         sets.append("wake_cause = %(w_cause)s, wake_detail = %(w_detail)s, woken_at = now(), lost_at = NULL")

@@ -15,7 +15,7 @@ from django.db import connection
 from durableops.conf import get_conf
 from tests import browser
 from tests.fixtures.cleaning import clean_by_deleting
-from tests.fixtures.engine import commits, database, engine, later, media, own_registry, second, tenant
+from tests.fixtures.engine import commits, database, engine, later, media, own_registry, places, second, tenant
 
 __all__ = [
     "clean_by_deleting",
@@ -25,6 +25,7 @@ __all__ = [
     "later",
     "media",
     "own_registry",
+    "places",
     "second",
     "tenant",
 ]

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from durableops.authoring.definitions import (
     DEFAULT_STEP_TIMEOUT_SECONDS,
+    Isolation,
     Safety,
     Scope,
     StepDefinition,
@@ -97,8 +98,14 @@ def check_step(step: StepDefinition) -> None:
     if step.timeout is not None:
         check_seconds(step.timeout, what=what, at=at)
     check_kind(step.retry, Retry, what=f"retry of {what}", at=at)
+    _check_isolation(step.isolation, what=what, at=at)
     for tool in step.declared_tools:
         check_kind(tool, ToolDefinition, what=f"one of the tools of {what}", at=at)
+
+
+def _check_isolation(isolation: object, *, what: str, at: SourceRef) -> None:
+    if isolation is not None:
+        _check_choice(isolation, get_args(Isolation), what=f"isolation of {what}", at=at)
 
 
 def check_tool(tool: ToolDefinition) -> None:
@@ -189,6 +196,7 @@ def check_workflow(workflow: WorkflowDefinition) -> None:
         at,
         f"{what} has max_recoveries={recoveries!r}; give a whole number from 0.",
     )
+    _check_isolation(workflow.isolation, what=what, at=at)
     _check_deadline(workflow)
 
 

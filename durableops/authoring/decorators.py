@@ -23,6 +23,7 @@ from durableops.authoring.definitions import (
     DEFAULT_MAX_RECOVERIES,
     DEFAULT_STEP_TIMEOUT_SECONDS,
     DEFAULT_TOOL_TIMEOUT_SECONDS,
+    Isolation,
     MigrationDefinition,
     Safety,
     Scope,
@@ -53,6 +54,7 @@ def step(
     version: int = 1,
     timeout: float | None = DEFAULT_STEP_TIMEOUT_SECONDS,
     retry: Retry | None = None,
+    isolation: Isolation | None = None,
     tools: Sequence[ToolDefinition] = (),
 ) -> Callable[[_Function], StepDefinition]: ...
 def step(
@@ -63,12 +65,14 @@ def step(
     version: int = 1,
     timeout: float | None = DEFAULT_STEP_TIMEOUT_SECONDS,
     retry: Retry | None = None,
+    isolation: Isolation | None = None,
     tools: Sequence[ToolDefinition] = (),
 ) -> StepDefinition | Callable[[_Function], StepDefinition]:
     """Declare a step: a function of one argument, the `run`, inside a workflow's class.
 
     `id` is the stable name (by default the function's), `version` is raised when the step's
-    meaning changes, `timeout` is in seconds (None: no limit). `tools` names tools the code
+    meaning changes, `timeout` is in seconds (None: no limit). `isolation="process"` keeps the
+    step away from other runs. `tools` names tools the code
     reaches in a way that cannot be read from it. Bare `@step` takes the defaults. Raises
     DefinitionError.
     """
@@ -82,6 +86,7 @@ def step(
             timeout=timeout,
             retry=retry if retry is not None else Retry(),
             is_async=inspect.iscoroutinefunction(function),
+            isolation=isolation,
             declared_tools=tuple(tools),
         )
         check_step(definition)
@@ -145,12 +150,14 @@ def workflow(
     deadline: timedelta | None = None,
     budget: Budget | None = None,
     max_recoveries: int = DEFAULT_MAX_RECOVERIES,
+    isolation: Isolation | None = None,
 ) -> Callable[[type], WorkflowDefinition]:
     """Declare a workflow: a class whose steps run in the order in which they are written.
 
     `steps` gives another order, by id, and must name each step once. `deadline` counts from
     the start, waits included. `max_recoveries` is how many lost workers a run survives before
-    it is stopped. The name now stands for the definition. Raises DefinitionError.
+    it is stopped. `isolation="process"` runs its steps in a process that holds one run at a
+    time. The name now stands for the definition. Raises DefinitionError.
     """
     source = source_of_caller()
 
@@ -165,6 +172,7 @@ def workflow(
             deadline=deadline,
             budget=budget,
             max_recoveries=max_recoveries,
+            isolation=isolation,
         )
         check_workflow(definition)
         # Tools that stand below the workflow are not known yet; the registry looks again.

@@ -22,6 +22,7 @@ DEFAULT_MAX_RECOVERIES = 5
 
 Safety = Literal["read", "local", "keyed", "outbox", "legacy"]
 Scope = Literal["run", "tenant"]
+Isolation = Literal["process"]
 
 # eq=False: definitions are compared and hashed by identity; one declaration is one definition.
 
@@ -128,6 +129,9 @@ class StepDefinition:
     is_async: bool = False
     """Whether the function is a coroutine function."""
 
+    isolation: Isolation | None = None
+    """`process` keeps the step away from other runs: it gets a worker process that holds one run at a time."""
+
     declared_tools: tuple[ToolDefinition, ...] = ()
     """Tools named by the author because the code reaches them in a way that cannot be read."""
 
@@ -179,6 +183,9 @@ class WorkflowDefinition:
     max_recoveries: int = DEFAULT_MAX_RECOVERIES
     """Lost workers after which a run stops instead of taking another one down."""
 
+    isolation: Isolation | None = None
+    """The same for every step of the workflow."""
+
     @property
     def schema_version(self) -> int:
         """The version of the state's schema."""
@@ -200,6 +207,15 @@ class WorkflowDefinition:
         """The step after this one; None after the last. Raises KeyError as `step` does."""
         following = self._positions[step_id] + 1
         return self.steps[following] if following < len(self.steps) else None
+
+    def is_isolated(self, step_id: str) -> bool:
+        """Whether this step wants a process of its own. Raises KeyError for an id this plan does not have."""
+        return (self.step(step_id).isolation or self.isolation) == "process"
+
+    @property
+    def asks_for_isolation(self) -> bool:
+        """Whether any step does."""
+        return any(self.is_isolated(step.id) for step in self.steps)
 
     @cached_property
     def plan(self) -> dict[str, Any]:

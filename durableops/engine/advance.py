@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from django.db import close_old_connections
 
 from durableops import failpoints
 from durableops.authoring import registry
@@ -18,13 +17,13 @@ from durableops.checkpoints.compatibility import Continue, Park, RecordedPlan, c
 from durableops.checkpoints.states import encode_and_read_back
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.engine import commit, endings
-from durableops.engine.checks import give_way, stop_reason
+from durableops.engine import commit, django_side, endings, looping
+from durableops.engine.checks import ISOLATION, HandBack, give_way, stop_reason
 from durableops.engine.context import AsyncRun, SyncRun
 from durableops.engine.database import Database
-from durableops.engine.drivers import AsyncDriver, SyncDriver, event_loop
+from durableops.engine.drivers import AsyncDriver, SyncDriver
 from durableops.engine.hand import Hand, Stopping
-from durableops.engine.watch import Watch
+from durableops.engine.in_hand import Held
 from durableops.errors import CompatibilityError, ControlSignal, FenceLost, StepTimeout, WorkflowNotFound
 from runs.claiming import Claimed
 from runs.fenced import CheckpointRow
@@ -42,12 +41,11 @@ def advance(
     *,
     worker_id: UUID,
     stopping: Stopping,
-    watch: Watch | None = None,
-    claim_next: bool = False,
-) -> Claimed | None:
+    held: Held | None = None,
+) -> None:
     """Go on with a claimed run until it rests: finished, waiting, handed back, parked, or lost to a newer claim.
 
-    With `claim_next`, the commit that finishes it also takes the next run, which is returned.
+    With `held`, its place in this process, the commit that finishes it also puts the next run there.
     """
     failpoints.reach(failpoints.Point.AFTER_CLAIM)
     try:
@@ -55,24 +53,24 @@ def advance(
         verdict = _compare(database, claimed, definition)
         if isinstance(verdict, Park) or definition is None:
             _park(database, claimed, verdict)
-            return None
+            return
         try:
             hand = Hand(claimed, definition, worker_id=worker_id, stopping=stopping)
         except CompatibilityError as error:
             _park(database, claimed, Park(reason_code="schema_changed", reason=str(error)))
-            return None
+            return
     except TransitionRefused:
-        return None
-    hand.claims_next = claim_next
+        return
+    if held is not None:
+        hand.held, held.hand = held, hand
     try:
-        while _one_step(database, hand, watch):
+        while _one_step(database, hand):
             pass
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         # The database refused what no check of ours did. The step that said it fails, not the worker.
         endings.fail_attempt(database, hand, error)
     except FenceLost as lost:
         endings.reject_late_result(database, hand, lost)
-    return hand.next_claimed
 
 
 def _present(claimed: Claimed) -> WorkflowDefinition | None:
@@ -121,13 +119,13 @@ def _park(database: Database, claimed: Claimed, verdict: Continue | Park) -> Non
     logger.warning("run %s is parked for review: %s", claimed.run_id, reason)
 
 
-def _one_step(database: Database, hand: Hand, watch: Watch | None) -> bool:
+def _one_step(database: Database, hand: Hand) -> bool:
     """Enter the present step once. True when the run is still in hand and goes on."""
     try:
         ending = stop_reason(hand) or SyncDriver(database, hand).run(give_way(hand))
         if ending is not None:
             return endings.leave(database, hand, ending)
-        value = _enter(database, hand, watch)
+        value = _enter(database, hand)
     except FenceLost:
         raise
     except ControlSignal as signal:
@@ -146,7 +144,7 @@ def _one_step(database: Database, hand: Hand, watch: Watch | None) -> bool:
     return _commit_step(database, hand, value)
 
 
-def _enter(database: Database, hand: Hand, watch: Watch | None) -> Any:
+def _enter(database: Database, hand: Hand) -> Any:
     """Call the step's function from its top."""
     step = hand.step
 
@@ -154,23 +152,27 @@ def _enter(database: Database, hand: Hand, watch: Watch | None) -> Any:
         found: str = database.read(_INPUT, [hand.run_id])[0][0]
         return found
 
-    if watch is not None and step.timeout is not None:
-        watch.enter(
+    line = hand.held.line if hand.held is not None else None
+    if line is not None:
+        line.enter(
             run_id=hand.run_id, fence=hand.fence, step_id=step.id, timeout=step.timeout, entered_at=hand.entered_at
         )
+    hand.in_step = True
     try:
         if not step.is_async:
             return step.function(SyncRun(hand, SyncDriver(database, hand), input_json))
         run = AsyncRun(hand, AsyncDriver(database, hand), input_json)
-        return asyncio.run_coroutine_threadsafe(_limited(step.function(run), hand), event_loop()).result()
+        return looping.run(_limited(step.function(run), hand))
     finally:
-        if watch is not None and step.timeout is not None:
-            watch.leave()
-        close_old_connections()
+        hand.in_step = False
+        if line is not None:
+            line.leave()
+        django_side.let_go()
 
 
 async def _limited(coroutine: Any, hand: Hand) -> Any:
-    """Await an async step, cut off at its timeout."""
+    """Await an async step, cut off at its timeout, or when it is told to stop from outside."""
+    hand.task = looping.here(hand)
     try:
         async with asyncio.timeout(hand.step.timeout) as clock:
             return await coroutine
@@ -178,6 +180,12 @@ async def _limited(coroutine: Any, hand: Hand) -> Any:
         if clock.expired():
             raise StepTimeout(f"step {hand.step.id!r} ran longer than {hand.step.timeout:g} s.") from None
         raise
+    except asyncio.CancelledError:
+        if hand.told is not None:
+            raise hand.told from None
+        raise
+    finally:
+        hand.task = None
 
 
 def _commit_step(database: Database, hand: Hand, value: Any) -> bool:
@@ -205,6 +213,10 @@ def _commit_step(database: Database, hand: Hand, value: Any) -> bool:
     failpoints.reach(failpoints.Point.BEFORE_CHECKPOINT, step.id)
     if following is None:
         return _finish(database, hand, row)
+    wanted = hand.definition.is_isolated(following.id)
+    if hand.held is not None and hand.held.in_hand.isolated != wanted:
+        back = HandBack("isolation", ISOLATION[wanted], isolated=wanted)
+        return endings.leave(database, hand, back, checkpoint=row)
     commit.execute(database, hand, hand.write(checkpoint=row))
     failpoints.reach(failpoints.Point.AFTER_CHECKPOINT, step.id)
     hand.advance_to(following, state_json=state_json, state=state)
@@ -215,8 +227,8 @@ def _finish(database: Database, hand: Hand, row: CheckpointRow) -> bool:
     """Commit the last step and the end of the run, and take the next run with the same commit where that is wanted."""
     hand.event("succeed", moves=True)
     write = hand.write(checkpoint=row, transition="succeed", error=("", "", ""))
-    if hand.claims_next and hand.stopping.since is None:
-        hand.next_claimed = commit.execute_and_claim(database, hand, write)
+    if hand.held is not None and hand.stopping.since is None:
+        commit.execute_and_claim(database, hand, write, hand.held)
     else:
         commit.execute(database, hand, write)
     failpoints.reach(failpoints.Point.AFTER_CHECKPOINT, hand.step.id)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from durableops.clock import monotonic
+from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared
 from durableops.errors import CallTimeout, NotSent, Refused, RetryLater
 
@@ -133,5 +134,7 @@ def _client() -> httpx.Client:
     import httpx
 
     # One for the process: connections are reused, and it is made after the fork. No redirect is followed: a key must
-    # not travel to an address nobody named.
-    return httpx.Client(follow_redirects=False, limits=httpx.Limits(max_connections=64, max_keepalive_connections=32))
+    # not travel to an address nobody named. No limit of its own: each thread that calls has one, and threads are few.
+    kept = max(32, get_conf().concurrency)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=kept)
+    return httpx.Client(follow_redirects=False, limits=limits)

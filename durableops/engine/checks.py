@@ -8,7 +8,14 @@ from durableops.engine.hand import Hand
 from durableops.engine.ops import Ask, Commit, Logic
 from durableops.errors import ControlSignal, FenceLost, RunCancelled, RunPaused, StepTimeout
 
-_OTHERS_WAIT = "SELECT EXISTS (SELECT 1 FROM runs_run WHERE state = 'queued' AND NOT paused AND due_at <= now())"
+_OTHERS_WAIT = """
+SELECT EXISTS (SELECT 1 FROM runs_run
+               WHERE state = 'queued' AND NOT paused AND due_at <= now() AND isolated = %s)"""
+ISOLATION = {
+    True: "its step asked for a process of its own",
+    False: "its step needs no process of its own",
+}
+"""Why a run goes to a worker of the other kind."""
 
 
 class DeadlinePassed(ControlSignal):
@@ -28,18 +35,24 @@ class HandBack(ControlSignal):
 
     code = "signal.hand_back"
 
-    def __init__(self, cause: str, detail: str) -> None:
+    def __init__(self, cause: str, detail: str, *, isolated: bool | None = None) -> None:
         super().__init__(detail)
         self.cause = cause
+        self.isolated = isolated
+        """Whether the run wants a process of its own from here on; None says nothing about it."""
 
 
 def give_way(hand: Hand) -> Logic[ControlSignal | None]:
     """Between steps and pages: hand back when this process stops, or when the slice is over and others wait."""
     if hand.stopping.since is not None:
         return HandBack("worker_stopped", "its worker was asked to stop")
+    held = hand.held
+    if held is not None and held.in_hand.isolated != (wanted := hand.definition.is_isolated(hand.step.id)):
+        return HandBack("isolation", ISOLATION[wanted], isolated=wanted)
     # A run in hand takes at least one step: were the claim alone to eat the slice, two runs would only change places.
     if hand.head_seq > hand.claimed.head_seq and monotonic() - hand.taken_at > get_conf().slice_seconds:
-        others = yield Ask(lambda database: database.read(_OTHERS_WAIT)[0][0])
+        isolated = held is not None and held.in_hand.isolated
+        others = yield Ask(lambda database: database.read(_OTHERS_WAIT, [isolated])[0][0])
         if others:
             return HandBack("slice", "others were waiting")
         hand.taken_at = monotonic()

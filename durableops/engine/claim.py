@@ -6,13 +6,13 @@ from uuid import UUID
 
 from durableops.engine.database import Database
 from runs import claiming
-from runs.claiming import Claimed
+from runs.claiming import Claimed, Taker
 from runs.transitions import fire_many
 
 
-def claim_next(database: Database, *, worker_id: UUID, limit: int = 1) -> list[Claimed]:
-    """Take the most urgent due runs. Empty when nothing is claimable. Raises ConnectionLost."""
-    return database.retrying(lambda cursor: claiming.claim(cursor, worker_id=worker_id, limit=limit))
+def claim_next(database: Database, *, taker: Taker, limit: int = 1) -> list[Claimed]:
+    """Take the most urgent due runs, tenants in turn. Empty when nothing is claimable. Raises ConnectionLost."""
+    return database.retrying(lambda cursor: claiming.claim(cursor, taker, limit=limit))
 
 
 def release_unheld(database: Database, *, worker_id: UUID, held: list[UUID], why: str) -> int:

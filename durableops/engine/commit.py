@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psycopg import errors
 
-from durableops.engine.claim import release_unheld
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.hand import Hand
 from durableops.errors import FenceLost
 from runs import claiming, fenced
-from runs.claiming import Claimed
-from runs.fenced import FencedWrite, Written
+from runs.fenced import Attached, Attachment, FencedWrite, Written
 from runs.transitions import Cursor
+
+if TYPE_CHECKING:
+    from durableops.engine.in_hand import Held
 
 logger = logging.getLogger("durableops.commit")
 
@@ -34,7 +35,7 @@ AND event = ANY(%s)"""
 
 
 type Also = Callable[[Cursor, Written], None]
-type Statement = Callable[[Cursor, FencedWrite], Written | None]
+type Answer = tuple[Written | None, Attachment | None]
 
 
 def execute(
@@ -44,21 +45,41 @@ def execute(
     *,
     before: Callable[[Cursor], None] | None = None,
     also: Also | None = None,
-    statement: Statement = fenced.execute,
 ) -> Written:
     """Commit the write and take over what it left. Raises FenceLost when the run is not ours any more.
 
     `before` and `also` run in the same transaction around the write, for what one statement cannot say.
     """
+    return _execute(database, hand, write, lambda write: _once(database, write, before=before, also=also))[0]
+
+
+def execute_and_claim(database: Database, hand: Hand, write: FencedWrite, held: Held) -> None:
+    """Commit what ends the run and take the next one with the same commit. Raises FenceLost as `execute` does."""
+    in_hand, lost_before = held.in_hand, hand.answers_lost
+    with in_hand.claiming():
+        attached = claiming.with_next(in_hand.taker())
+        _, row = _execute(database, hand, write, lambda write: _once(database, write, attached=attached))
+        held.following = claiming.claimed_with(row)
+    if held.following is not None:
+        in_hand.served([held.following])
+    elif hand.answers_lost != lost_before:
+        # The write whose answer was lost may have taken a run that nobody here knows of.
+        in_hand.release_unheld(database, why="the answer to its claim was lost")
+
+
+def _execute(
+    database: Database, hand: Hand, write: FencedWrite, once: Callable[[FencedWrite], Answer]
+) -> tuple[Written, Attachment | None]:
+    """Do it once, if the answer does not get lost."""
     while True:
+        attachment = None
         try:
-            found = _once(database, write, before, also, statement)
+            found, attachment = once(write)
         except ConnectionLost as lost:
             logger.warning("the answer to a commit of run %s was lost: %s", hand.run_id, lost)
-            landed, write = _settle(database, write)
-            if landed is not None:
-                found = landed
-            else:
+            hand.answers_lost += 1
+            found, write = _settle(database, write)
+            if found is None:
                 continue
         except errors.RestrictViolation as refused:
             # The backstop behind the statement's own conditions; reaching it means that one of them is missing.
@@ -73,44 +94,31 @@ def execute(
                 f"run {hand.run_id} is not held under fence {write.fence} at checkpoint {write.seq} any more."
             )
         hand.written(write, found)
-        return found
-
-
-def execute_and_claim(database: Database, hand: Hand, write: FencedWrite) -> Claimed | None:
-    """Commit what ends the run and take the next one with the same commit. Raises FenceLost as `execute` does."""
-    taken: list[Claimed] = []
-
-    def both(cursor: Cursor, write: FencedWrite) -> Written | None:
-        written, claimed = claiming.execute_and_claim(cursor, write)
-        taken.extend([] if claimed is None else [claimed])
-        return written
-
-    connects = database.connects
-    execute(database, hand, write, statement=both)
-    if not taken and database.connects != connects:
-        # The write whose answer was lost may have taken a run that nobody here knows of.
-        release_unheld(database, worker_id=hand.worker_id, held=[], why="the answer to its claim was lost")
-    return taken[0] if taken else None
+        return found, attachment
 
 
 def _once(
     database: Database,
     write: FencedWrite,
-    before: Callable[[Cursor], None] | None,
-    also: Also | None,
-    statement: Statement,
-) -> Written | None:
-    if before is None and also is None:
-        return database.retrying(lambda cursor: statement(cursor, write))
+    *,
+    before: Callable[[Cursor], None] | None = None,
+    also: Also | None = None,
+    attached: Attached | None = None,
+) -> Answer:
+    def alone(cursor: Cursor) -> Answer:
+        fenced.send(cursor, write, attached)
+        return fenced.answer(cursor)
 
-    def together(cursor: Cursor) -> Written | None:
+    def together(cursor: Cursor) -> Answer:
         if before is not None:
             before(cursor)
-        found = statement(cursor, write)
+        found = fenced.execute(cursor, write)
         if found is not None and also is not None:
             also(cursor, found)
-        return found
+        return found, None
 
+    if before is None and also is None:
+        return database.retrying(alone)
     return database.transacting(together)
 
 

@@ -87,6 +87,12 @@ class Database:
                 time.sleep(pause)
                 pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a connection just now."""
+        connection = self._connection
+        return connection is not None and not connection.closed
+
     def close(self) -> None:
         with self._lock:
             self._spare = None

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import queue
-import threading
-import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, assert_never
 
-from django.db import close_old_connections
-
 from durableops.clock import monotonic
-from durableops.engine import commit
+from durableops.conf import get_conf
+from durableops.engine import commit, django_side, looping
 from durableops.engine.checks import stop_reason
 from durableops.engine.database import Database
 from durableops.engine.hand import Hand
@@ -25,7 +23,8 @@ from durableops.errors import CallTimeout, ControlSignal
 from runs.fenced import FencedWrite, Written
 
 POOL_THREADS = 64
-PAUSE_SLICE_SECONDS = 0.05
+PAUSE_SLICE_SECONDS = 0.5
+"""A pause looks this often whether its time limits have come; what is noticed from outside ends it at once."""
 
 
 class SyncDriver:
@@ -54,6 +53,9 @@ class SyncDriver:
             raise
 
     def perform(self, op: Op) -> Any:
+        if not isinstance(op, Compute | Local):
+            # Here the step waits: nobody else's code should wait for the connection it does not use meanwhile.
+            django_side.let_go()
         match op:
             case Commit():
                 return commit.execute(self.database, self.hand, op.write)
@@ -76,8 +78,8 @@ class SyncDriver:
 
     def _pause(self, seconds: float) -> None:
         end = monotonic() + seconds
-        while (left := end - monotonic()) > 0 and stop_reason(self.hand) is None:
-            time.sleep(min(left, PAUSE_SLICE_SECONDS))
+        while (left := end - monotonic()) > 0 and stop_reason(self.hand) is None and not self.hand.stop.is_set():
+            self.hand.stop.wait(min(left, PAUSE_SLICE_SECONDS))
 
 
 class AsyncDriver:
@@ -121,8 +123,10 @@ class AsyncDriver:
                 return await value if inspect.isawaitable(value) else value
             case Pause():
                 return await self._pause(op.seconds)
+            case Local():
+                return await _to_its_end(call_threads(), self._sync.perform, op)
             case _:
-                return await asyncio.to_thread(self._sync.perform, op)
+                return await _to_its_end(_database_threads(), self._sync.perform, op)
 
     async def _commit(self, write: FencedWrite) -> Written:
         try:
@@ -132,19 +136,14 @@ class AsyncDriver:
             raise
         try:
             now = replace(write, fence=self.hand.fence, seq=self.hand.head_seq)
-            commit_ = asyncio.ensure_future(asyncio.to_thread(self._sync.perform, Commit(now)))
-            try:
-                return await asyncio.shield(commit_)
-            except asyncio.CancelledError:
-                # A thread cannot be cut off: what it commits must be known before anything else is written.
-                await asyncio.wait([commit_])
-                raise
+            written: Written = await _to_its_end(_database_threads(), self._sync.perform, Commit(now))
+            return written
         finally:
             self._turn.release()
 
     async def _pause(self, seconds: float) -> None:
         end = monotonic() + seconds
-        while (left := end - monotonic()) > 0 and stop_reason(self.hand) is None:
+        while (left := end - monotonic()) > 0 and stop_reason(self.hand) is None and not self.hand.stop.is_set():
             await asyncio.sleep(min(left, PAUSE_SLICE_SECONDS))
 
 
@@ -159,7 +158,7 @@ class ThreadBatch:
             self._work()
             return
         for _ in range(min(op.concurrency, self._left)):
-            _pool().submit(self._work)
+            call_threads().submit(self._work)
 
     @property
     def is_done(self) -> bool:
@@ -193,7 +192,7 @@ class ThreadBatch:
                     attempt = Attempt(error=error)
                 self._answers.put((index, attempt))
         finally:
-            close_old_connections()
+            django_side.let_go()
 
 
 class TaskBatch:
@@ -229,11 +228,19 @@ def invoke(op: Invoke) -> Attempt:
     return _attempt(lambda: op.tool.function(op.call, **op.request), check=op.call.check)
 
 
+def _plainly(op: Invoke) -> Attempt:
+    try:
+        return _attempt(lambda: op.tool.function(op.call, **op.request), check=op.call.check)
+    finally:
+        django_side.let_go()
+
+
 async def invoke_async(op: Invoke) -> Attempt:
     """Call a tool's function once from the loop; a coroutine is cut off at the call's timeout."""
     op.call.begin()
     if not op.tool.is_async:
-        return await asyncio.to_thread(_attempt, lambda: op.tool.function(op.call, **op.request), check=op.call.check)
+        made: Attempt = await _on(call_threads(), _plainly, op)
+        return made
     began = monotonic()
     try:
         op.call.check()
@@ -259,20 +266,42 @@ def _attempt(function: Callable[[], Any], *, check: Callable[[], None] | None = 
 
 
 @lru_cache(maxsize=1)
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=POOL_THREADS, thread_name_prefix="call")
+def call_threads() -> ThreadPoolExecutor:
+    """Where plain tools run that must not hold up a step or the loop; threads are made as they are needed."""
+    return ThreadPoolExecutor(max_workers=POOL_THREADS + get_conf().concurrency, thread_name_prefix="call")
 
 
 @lru_cache(maxsize=1)
-def event_loop() -> asyncio.AbstractEventLoop:
-    """The process's one event loop, on a thread of its own; made at first use, after the fork."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="event-loop", daemon=True).start()
-    return loop
+def _database_threads() -> ThreadPoolExecutor:
+    """Where the database is used for async steps: no more threads than there are connections."""
+    return ThreadPoolExecutor(max_workers=get_conf().connections, thread_name_prefix="database")
+
+
+def _on(executor: Executor, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    context = contextvars.copy_context()
+    return asyncio.get_running_loop().run_in_executor(executor, partial(context.run, function, *args))
+
+
+async def _to_its_end(executor: Executor, function: Callable[..., Any], *args: Any) -> Any:
+    """Await a function on a thread; whoever cancels waits for its end.
+
+    A commit that was only abandoned would go on behind the back of the one that then writes how the step ended.
+    """
+    future = _on(executor, function, *args)
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        future.exception()
+        raise cancelled
+    return future.result()
 
 
 def _on_loop[T](value: Awaitable[T]) -> T:
     async def awaited() -> T:
         return await value
 
-    return asyncio.run_coroutine_threadsafe(awaited(), event_loop()).result()
+    return looping.run(awaited())

@@ -18,14 +18,17 @@ from durableops.engine.waits import Expired, Suspend
 from durableops.engine.waking import db_now, wake
 from durableops.errors import ControlSignal, EffectInDoubt, FenceLost, RunCancelled, RunPaused, StepTimeout
 from durableops.limits.clocks import Clock, Firing, Phase
-from runs.fenced import Written
+from runs.fenced import CheckpointRow, Written
 from runs.transitions import Cursor, TransitionRefused, fire, record_event
 
 logger = logging.getLogger("durableops.endings")
 
 
-def leave(database: Database, hand: Hand, signal: ControlSignal) -> bool:
-    """Write what `signal` means. Always False: the run is no longer in hand (a timeout may be retried, later)."""
+def leave(database: Database, hand: Hand, signal: ControlSignal, *, checkpoint: CheckpointRow | None = None) -> bool:
+    """Write what `signal` means; a hand-back may carry the checkpoint of the step before.
+
+    Always False: the run is no longer in hand (a timeout may be retried, later).
+    """
     match signal:
         case Suspend():
             _suspend(database, hand, signal)
@@ -34,11 +37,11 @@ def leave(database: Database, hand: Hand, signal: ControlSignal) -> bool:
         case RunCancelled():
             _end(database, hand, "stop", str(signal), {})
         case DeadlinePassed():
-            _end(database, hand, "time_out", str(signal), _deadline_firing(hand).as_data())
+            _end(database, hand, "time_out", str(signal), deadline_firing(hand).as_data())
         case StepTimeout():
             return _time_out_step(database, hand, signal)
         case HandBack():
-            _hand_back(database, hand, signal.cause, signal.detail)
+            _hand_back(database, hand, signal.cause, signal.detail, isolated=signal.isolated, checkpoint=checkpoint)
         case RunPaused():
             _hand_back(database, hand, "pause", str(signal))
         case WorkerStopping():
@@ -68,9 +71,13 @@ def _end(database: Database, hand: Hand, event: str, reason: str, data: dict[str
     finished(database, hand)
 
 
-def _hand_back(database: Database, hand: Hand, cause: str, detail: str) -> None:
+def _hand_back(
+    database: Database, hand: Hand, cause: str, detail: str, *, isolated: bool | None = None,
+    checkpoint: CheckpointRow | None = None,
+) -> None:  # fmt: skip
     hand.event("hand_back", reason=detail, data={"cause": cause}, moves=True)
-    written = commit.execute(database, hand, hand.write(transition="hand_back", wake=(cause, detail)))
+    write = hand.write(transition="hand_back", wake=(cause, detail), isolated=isolated, checkpoint=checkpoint)
+    written = commit.execute(database, hand, write)
     if written.state == "cancelled":
         finished(database, hand)
     else:
@@ -204,7 +211,7 @@ def _end_in_doubt(database: Database, hand: Hand, error: EffectInDoubt) -> None:
         finished(database, hand)
 
 
-def _deadline_firing(hand: Hand) -> Firing:
+def deadline_firing(hand: Hand) -> Firing:
     limit = hand.definition.deadline
     return Firing(
         clock=Clock.RUN_DEADLINE,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from durableops.authoring.definitions import StepDefinition, WorkflowDefinition
@@ -15,6 +17,9 @@ from durableops.clock import monotonic
 from durableops.errors import ControlSignal, DuplicateName
 from runs.claiming import Claimed
 from runs.fenced import CheckpointRow, FencedWrite, Written
+
+if TYPE_CHECKING:
+    from durableops.engine.in_hand import Held
 
 FLUSH_AFTER_SECONDS = 1.0
 """Log lines and progress wait at most this long for a commit to travel with."""
@@ -94,10 +99,10 @@ class Hand:
         self.deadline = _at(claimed.deadline_left)
         self.cancel_requested = claimed.cancel_requested
         self.pause_requested = False
-        self.claims_next = False
-        """Whether the commit that finishes this run may take the next one."""
-        self.next_claimed: Claimed | None = None
-        """The run that was taken with it."""
+        self.held: Held | None = None
+        """Its place in this process, where the commit that finishes the run may put the next one."""
+        self.answers_lost = 0
+        """How often the answer to one of its commits was lost."""
         self.step: StepDefinition = definition.step(claimed.step_id)
         self.attempt = claimed.step_attempts + claimed.recoveries + 1
         self.failed_attempts = claimed.step_attempts
@@ -106,6 +111,15 @@ class Hand:
         """Whether something of this step or page may be on record already."""
         self.lost = False
         """Whether a newer claim is known to own the run."""
+        self.in_step = False
+        """Whether the author's code has it just now."""
+        self.task: asyncio.Task[Any] | None = None
+        """The task of an async step."""
+        self.told: ControlSignal | None = None
+        """Why the present entry was asked to stop from outside."""
+        self.told_at = 0.0
+        self.stop = threading.Event()
+        """Set when it was: a pause ends early."""
         self.random = random.Random()  # noqa: S311 - jitter, not secrets
         self.taken_at = monotonic()
         self.last_commit = self.taken_at
@@ -127,6 +141,16 @@ class Hand:
         self.in_page = False
         self.leaving: ControlSignal | None = None
         """The signal with which the engine left the step's code in this entry, whatever that code made of it."""
+        self.told = None
+        self.stop.clear()
+
+    def tell_to_stop(self, reason: ControlSignal, *, cancel: bool = True) -> None:
+        """Ask the present entry to leave, from another thread. With `cancel`, an async step is cancelled, once."""
+        self.told, self.told_at = reason, monotonic()
+        self.stop.set()
+        task = self.task
+        if cancel and task is not None:
+            task.get_loop().call_soon_threadsafe(task.cancel)
 
     @property
     def step_deadline(self) -> float | None:

@@ -7,4 +7,4 @@ from durableops.engine.listening import current_listener
 
 def answer_bell() -> None:
     """Take runs until nothing is claimable."""
-    current_listener().drain()
+    current_listener().fill()

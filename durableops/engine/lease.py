@@ -10,19 +10,23 @@ from durableops.authoring import registry
 from durableops.conf import get_conf
 from durableops.engine.database import Database
 from durableops.engine.machine import machine
+from durableops.engine.watch import Numbers
 from runs.ids import uuid7
 from runs.models.worker import LOCK_CLASS
 
 _REGISTER = """
 INSERT INTO runs_worker (id, number, host, machine, pid, child_pid, started_at, counter, renewed_at, lease_seconds,
-    heartbeat_seconds, draining, ended_why, versions)
+    heartbeat_seconds, draining, ended_why, versions, concurrency, isolated)
 VALUES (%(id)s, nextval('runs_worker_number'), %(host)s, %(machine)s, %(pid)s, %(child)s, now(), 0, now(), %(lease)s,
-    %(beat)s, false, '', %(versions)s::jsonb)
+    %(beat)s, false, '', %(versions)s::jsonb, %(concurrency)s, %(isolated)s)
 RETURNING number"""
 _RENEW = """
-UPDATE runs_worker SET counter = counter + 1, renewed_at = now(), draining = %(draining)s
+UPDATE runs_worker SET counter = counter + 1, renewed_at = now(), draining = %(draining)s, in_hand = %(in_hand)s,
+    loop_lag_seconds = %(lag)s, forced_stops = %(forced)s, memory_bytes = %(memory)s, connections = %(connections)s
 WHERE id = %(id)s AND ended_at IS NULL RETURNING number"""
 _END = "UPDATE runs_worker SET ended_at = now(), ended_why = %(why)s WHERE id = %(id)s AND ended_at IS NULL"
+
+NO_NUMBERS = Numbers()
 
 
 class Lease:
@@ -34,7 +38,7 @@ class Lease:
         self._number = 0
         self._locked_on = 0
 
-    def register(self, *, child_pid: int, versions_json: str) -> None:
+    def register(self, *, child_pid: int, versions_json: str, concurrency: int = 1, isolated: bool = False) -> None:
         """Write the row, then take the lock that shows this session is alive."""
         conf = get_conf()
         rows = self._database.fetch(
@@ -48,16 +52,31 @@ class Lease:
                 "lease": conf.lease_seconds,
                 "beat": conf.heartbeat_seconds,
                 "versions": versions_json,
+                "concurrency": concurrency,
+                "isolated": isolated,
             },
         )
         self._number = rows[0][0]
         self._lock()
 
-    def renew(self, *, draining: bool = False) -> bool:
-        """Raise the counter. False when somebody has declared this worker dead. Raises ConnectionLost."""
+    def renew(self, *, draining: bool = False, numbers: Numbers = NO_NUMBERS) -> bool:
+        """Raise the counter, and tell people how the child is doing. Raises ConnectionLost.
+
+        False when somebody has declared this worker dead.
+        """
         if self._locked_on != self._database.connects:
             self._lock()
-        return bool(self._database.fetch(_RENEW, {"id": self.id, "draining": draining}))
+        params = {
+            "id": self.id,
+            "draining": draining,
+            "in_hand": numbers.in_hand,
+            "lag": numbers.loop_lag_seconds,
+            "forced": numbers.forced_stops,
+            "memory": numbers.memory_bytes,
+            # The one that says this is open as well.
+            "connections": numbers.connections + 1,
+        }
+        return bool(self._database.fetch(_RENEW, params))
 
     def end(self, why: str) -> None:
         """Say that this worker has gone, so that nobody has to find out."""

@@ -1,14 +1,21 @@
-"""The child of a worker: an RQ worker that sleeps on its queue and, when awake, takes runs until none is claimable."""
+"""The child of a worker: an RQ worker that sleeps on its queue and, when awake, takes runs until none is claimable.
+
+Runs in hand go on while it sleeps.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
+from django.db import connections
 from redis.exceptions import RedisError
 from rq import Queue, SimpleWorker
 from rq.exceptions import DequeueTimeout, StopRequested
@@ -20,56 +27,129 @@ from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine import bell
 from durableops.engine.advance import advance
-from durableops.engine.claim import claim_next, release_unheld
-from durableops.engine.database import ConnectionLost, Database
+from durableops.engine.attendant import Attendant
+from durableops.engine.database import ConnectionLost
 from durableops.engine.hand import Stopping
+from durableops.engine.in_hand import Held, InHand
+from durableops.engine.pool import Pool
 from durableops.engine.watch import Watch
-from runs.claiming import Claimed
 
 logger = logging.getLogger("durableops.worker")
 
+PLACE_SECONDS = 0.25
+"""Whoever waits for a place looks this often whether the process stops."""
+
 
 class Listener:
-    """Takes runs for one worker id. Claims and moves them one at a time."""
+    """Takes runs for one worker id and moves up to so many of them at once, each on a thread of its own.
+
+    With one place there is nothing to do meanwhile: the run is moved by the thread that claims.
+    """
 
     def __init__(
-        self, *, worker_id: UUID, stopping: Stopping, watch: Watch | None = None, name: str = "worker"
+        self,
+        *,
+        worker_id: UUID,
+        stopping: Stopping,
+        watch: Watch | None = None,
+        name: str = "worker",
+        concurrency: int = 1,
+        isolated: bool = False,
     ) -> None:
         self.worker_id = worker_id
         self.stopping = stopping
         self.watch = watch
-        self.database = Database(name=name)
+        self.database = Pool(size=get_conf().connections, name=name)
+        lines = None if watch is None else watch.lines
+        self.in_hand = InHand(worker_id=worker_id, places=concurrency, isolated=isolated, lines=lines)
         self.failure: Exception | None = None
         """The engine's own error that ends this process; a step's errors never come here."""
+        self.wake: Callable[[], None] = lambda: None
+        """Ends the sleep of the thread that listens."""
+        self._threads = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="run")
+        self._count = threading.Lock()
+        self._taken = 0
+
+    def fill(self) -> int:
+        """Take runs until nothing is claimable; while all places are taken, wait for one. Returns how many were taken.
+
+        Survives a database that goes away. Runs in hand go on when it has returned.
+        """
+        taken = 0
+        while self.stopping.since is None:
+            if not self.in_hand.wait_for_place(PLACE_SECONDS):
+                continue
+            try:
+                found = self.in_hand.claim(self.database)
+            except ConnectionLost as lost:
+                self._recover(lost)
+                continue
+            if not found:
+                break
+            taken += len(found)
+            for held in found:
+                self._begin(held)
+        return taken
 
     def drain(self) -> int:
-        """Take runs until nothing is claimable. Returns how many were taken. Survives a database that goes away."""
-        taken = 0
-        claimed: Claimed | None = None
-        while claimed is not None or self.stopping.since is None:
-            try:
-                claimed = claimed or next(iter(claim_next(self.database, worker_id=self.worker_id)), None)
-                if claimed is None:
-                    return taken
-                taken += 1
-                claimed = advance(
-                    self.database,
-                    claimed,
-                    worker_id=self.worker_id,
-                    stopping=self.stopping,
-                    watch=self.watch,
-                    claim_next=True,
-                )
-            except ConnectionLost as lost:
-                claimed = None
-                self._recover(lost)
-            except Exception as error:
-                # A run stands under our name and is in nobody's hand, and RQ would log this and go on: nothing would
-                # ever take the run from a worker that lives. The process ends; its parent gives the run back.
-                self.failure = error
-                self.stopping.begin(grace_seconds=0)
-                raise
-        return taken
+        """Take runs until nothing is claimable and nothing is in hand. Returns how many were taken."""
+        before = self._taken
+        while self.fill() or self.in_hand.held():
+            while not self.in_hand.wait_for_end(PLACE_SECONDS):
+                pass
+            if self.stopping.since is not None:
+                break
+        return self._taken - before
+
+    def wind_up(self, why: str) -> None:
+        """Claim nothing more, let the runs in hand go at their next checkpoint, and end; the parent starts another."""
+        if self.watch is not None:
+            self.watch.ask_to_be_replaced(at=monotonic(), why=why)
+        self.stopping.begin(grace_seconds=get_conf().grace_seconds)
+        self.wake()
+
+    def close(self) -> None:
+        """Close what is open; nothing may be in hand."""
+        self._threads.shutdown()
+        self.database.close()
+
+    def _begin(self, held: Held) -> None:
+        if self.in_hand.places == 1:
+            self._move(held)
+        else:
+            self._threads.submit(self._move_on_thread, held)
+
+    def _move_on_thread(self, held: Held) -> None:
+        try:
+            self._move(held)
+        except Exception as error:  # noqa: BLE001 - nobody waits for this thread; whoever listens raises it
+            logger.debug("the thread of run %s ends with %r", held.claimed.run_id, error)
+        finally:
+            connections.close_all()
+
+    def _move(self, held: Held) -> None:
+        """Move the run in a place, and those that follow it there."""
+        try:
+            while True:
+                with self._count:
+                    self._taken += 1
+                advance(self.database, held.claimed, worker_id=self.worker_id, stopping=self.stopping, held=held)
+                if held.following is None:
+                    break
+                held.go_on_with(held.following)
+        except ConnectionLost as lost:
+            self.in_hand.release(held)
+            self._recover(lost)
+        except Exception as error:
+            # A run stands under our name and is in nobody's hand, and RQ would log this and go on: nothing would
+            # ever take the run from a worker that lives. The process ends; its parent gives the run back.
+            self.failure = self.failure or error
+            self.in_hand.abandon(held)
+            self.stopping.begin(grace_seconds=0)
+            self.wake()
+            raise
+        else:
+            self.in_hand.release(held)
 
     def _recover(self, lost: ConnectionLost) -> None:
         """Come back, and give back what stands under our name without being in hand."""
@@ -77,7 +157,7 @@ class Listener:
             logger.warning("the database went away: %s", str(lost).splitlines()[0])
             try:
                 self.database.reconnect()
-                release_unheld(self.database, worker_id=self.worker_id, held=[], why="the database went away")
+                self.in_hand.release_unheld(self.database, why="the database went away")
                 bell.ring()
                 return
             except ConnectionLost as again:
@@ -112,7 +192,7 @@ class BellWorker(SimpleWorker):
         """Announce sleep, look once more, then wait for a bell."""
         while self.listener.stopping.since is None:
             bell.announce_sleep(self.listener.worker_id)
-            if self.listener.drain():
+            if self.listener.fill():
                 continue
             try:
                 self.heartbeat()
@@ -131,7 +211,7 @@ class BellWorker(SimpleWorker):
                 failpoints.reach(failpoints.Point.AFTER_BELL_TAKEN)
                 bell.announce_awake(self.listener.worker_id)
                 # Before RQ's own bookkeeping of the job, which takes longer than a claim.
-                self.listener.drain()
+                self.listener.fill()
                 return found
         return None
 
@@ -163,6 +243,11 @@ def run_listener(listener: Listener) -> None:
 
     signal.signal(signal.SIGTERM, on_stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    listener.wake = lambda: _wake(workers)
+    attendant = Attendant(
+        in_hand=listener.in_hand, pool=listener.database, wind_up=listener.wind_up, watch=listener.watch
+    )
+    attendant.start()
     while listener.stopping.since is None:
         try:
             _listen(listener, workers)
@@ -171,9 +256,19 @@ def run_listener(listener: Listener) -> None:
         except RedisError as error:
             logger.warning("the broker is away, polling instead: %s", error)
             _poll(listener)
-    listener.database.close()
+    while not listener.in_hand.wait_for_end(PLACE_SECONDS):
+        pass  # each leaves at its next checkpoint, or at the end of the grace with this process
+    attendant.close()
+    if not listener.in_hand.held():
+        listener.close()
     if listener.failure is not None:
         raise listener.failure
+
+
+def _wake(workers: list[BellWorker]) -> None:
+    """End the sleep of the main thread, which only a signal can; one that is about to sleep looks first."""
+    if workers and workers[-1].asleep:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _listen(listener: Listener, workers: list[BellWorker]) -> None:
@@ -193,6 +288,6 @@ def _listen(listener: Listener, workers: list[BellWorker]) -> None:
 def _poll(listener: Listener) -> None:
     """Without a broker: look, then wait one poll."""
     end = monotonic() + get_conf().poll_seconds
-    listener.drain()
+    listener.fill()
     while monotonic() < end and listener.stopping.since is None:
         signal.sigtimedwait([], min(0.1, max(0.0, end - monotonic())))

@@ -15,29 +15,37 @@ import signal
 import sys
 import time
 from types import FrameType
+from uuid import UUID
+
+from psycopg import errors
 
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.engine import bell
+from durableops.engine import bell, django_side
 from durableops.engine.burial import declare_ended, release_runs
 from durableops.engine.database import ConnectionLost, Database
+from durableops.engine.forcing import LOCK_PATIENCE
 from durableops.engine.hand import Stopping
 from durableops.engine.hard_timeouts import take_away
 from durableops.engine.lease import Lease, versions
 from durableops.engine.listening import Listener, run_listener
-from durableops.engine.watch import Watch
+from durableops.engine.watch import Watch, Watched
 
 logger = logging.getLogger("durableops.supervisor")
 
 PR_SET_PDEATHSIG = 1
 SHORT_LIFE_SECONDS = 2.0
 SHORT_LIFE_PAUSE_SECONDS = 1.0
+HELD_SECONDS = 4.0
+"""A child that winds up and has shown no sign of life for so long is held by native code."""
 
 
 class Supervisor:
     """One worker: a parent with a child, restarted as often as needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, concurrency: int | None = None, isolated: bool = False) -> None:
+        self.concurrency = get_conf().concurrency if concurrency is None else concurrency
+        self.isolated = isolated
         self.stopping = Stopping()
         self._impatient = False
         self._database = Database(name="supervisor", durable=False)
@@ -58,14 +66,14 @@ class Supervisor:
 
     def _one_life(self) -> None:
         """From the fork of a child to its end, under one lease."""
-        lease, watch = Lease(self._database), Watch()
+        lease, watch = Lease(self._database), Watch(places=self.concurrency)
         go_reader, go_writer = os.pipe()
         end_reader, end_writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(go_writer)
             os.close(end_reader)
-            _be_child(lease, watch, go_reader)
+            _be_child(lease, watch, go_reader, concurrency=self.concurrency, isolated=self.isolated)
         os.close(go_reader)
         os.close(end_writer)
         try:
@@ -100,13 +108,23 @@ class _Life:
         self._told_child = False
         self._why = ""
         self._dead_since: float | None = None
+        self._winding_up: float | None = None
+        self._dealt_with: set[tuple[UUID, int]] = set()
+        """Runs that were, or are to be, taken away from steps that did not stop."""
+        self._to_be_taken: list[Watched] = []
+        """Those of them whose row was locked: taken when the process has ended."""
 
     def register(self) -> bool:
         """Write the lease, however long the database is away. False when asked to stop, or the child died meanwhile."""
         while self._supervisor.stopping.since is None and not self._has_ended(0):
             try:
                 self._database.connect()
-                self.lease.register(child_pid=self.pid, versions_json=json.dumps(versions()))
+                self.lease.register(
+                    child_pid=self.pid,
+                    versions_json=json.dumps(versions()),
+                    concurrency=self._supervisor.concurrency,
+                    isolated=self._supervisor.isolated,
+                )
                 return True
             except ConnectionLost as lost:
                 logger.warning("waiting for the database: %s", str(lost).splitlines()[0])
@@ -120,9 +138,11 @@ class _Life:
             stopping = self._supervisor.stopping
             if stopping.since is not None:
                 self._stop_child(stopping.since)
+            self._look_at_child()
             try:
-                if not self.lease.renew(draining=stopping.since is not None):
-                    self._wind_up()
+                draining = stopping.since is not None or self._winding_up is not None
+                if not self.lease.renew(draining=draining, numbers=self.watch.numbers()):
+                    self._disown()
                 self._enforce()
             except ConnectionLost as lost:
                 logger.warning("lease not renewed: %s", str(lost).splitlines()[0])
@@ -133,7 +153,11 @@ class _Life:
             self._kill("it was not needed any more")
             self._has_ended(None)
         why = self._why or _words(self._status)
+        if not why.startswith("stopped"):
+            self._name_suspects(why)
         try:
+            for watched in self._to_be_taken:
+                self._take(watched)
             with self._database.transaction() as cursor:
                 declare_ended(cursor, self.lease.id, why=why)
                 released = release_runs(cursor)
@@ -160,7 +184,7 @@ class _Life:
         if self._supervisor.impatient or monotonic() - since > get_conf().grace_seconds:
             self._kill("stopped by its operator; the grace was over")
 
-    def _wind_up(self) -> None:
+    def _disown(self) -> None:
         """Somebody declared this worker dead. Its child may come to the commit at which it is refused; then it ends."""
         now = monotonic()
         if self._dead_since is None:
@@ -170,31 +194,80 @@ class _Life:
             self._kill(self._why)
 
     def _enforce(self) -> None:
-        """Take the run away from a step past its timeout and grace, then kill the process that cannot stop it."""
-        watched = self.watch.read()
-        if watched is None or monotonic() < watched.entered_at + watched.timeout + get_conf().step_grace_seconds:
-            return
-        with self._database.transaction() as cursor:
-            taken = take_away(cursor, watched)
-        if taken:
+        """Take the run away from each step past its timeout and grace; replace the process that cannot stop it."""
+        for watched in self.watch.steps():
+            limit = watched.timeout
+            if limit is None or monotonic() < watched.entered_at + limit + get_conf().step_grace_seconds:
+                continue
+            if (watched.run_id, watched.fence) in self._dealt_with:
+                continue
+            self._dealt_with.add((watched.run_id, watched.fence))
+            if not self._take(watched):
+                self._to_be_taken.append(watched)
             logger.error(
-                "step %r of run %s did not stop at its timeout; killing its process", watched.step_id, watched.run_id
+                "step %r of run %s did not stop at its timeout; replacing its process", watched.step_id, watched.run_id
             )
-            self._kill(f"step {watched.step_id!r} did not stop at its timeout")
+            self._wind_up(f"step {watched.step_id!r} of run {watched.run_id} did not stop at its timeout")
+
+    def _take(self, watched: Watched) -> bool:
+        """Take a run away. False when its row is locked, most likely by the step itself: its process goes first."""
+        try:
+            with self._database.transaction() as cursor:
+                cursor.execute(LOCK_PATIENCE)
+                take_away(cursor, watched)
+        except errors.LockNotAvailable:
+            return False
+        return True
+
+    def _look_at_child(self) -> None:
+        """Follow a child that asked to be replaced; end one that winds up and has not ended within the grace."""
+        asked = self.watch.wants_to_be_replaced()
+        if asked is not None and self._winding_up is None:
+            self._wind_up(asked[1], since=asked[0])
+        if self._winding_up is None:
+            return
+        now, told_at = monotonic(), self.watch.numbers().told_at
+        # A child whose interpreter is held by native code hands nothing back: waiting would only cost the others.
+        is_held = now - max(told_at, self._winding_up) > HELD_SECONDS
+        if now - self._winding_up > get_conf().grace_seconds or is_held or self._others() == 0:
+            self._kill(self._why)
+
+    def _others(self) -> int:
+        """Steps under way besides those that were taken away from the child."""
+        return sum((step.run_id, step.fence) not in self._dealt_with for step in self.watch.steps())
+
+    def _wind_up(self, why: str, *, since: float | None = None) -> None:
+        """Let the child hand back what else it holds, then replace it. None of that counts against those runs."""
+        if self._winding_up is None:
+            self._winding_up = monotonic() if since is None else since
+            self._why = self._why or f"stopped: {why}"
+            _signal(self.pid, signal.SIGTERM)
+
+    def _name_suspects(self, why: str) -> None:
+        """A child that was killed, most often for its memory: say which steps it was in."""
+        steps = self.watch.steps()
+        megabytes = self.watch.numbers().memory_bytes / 2**20
+        named = ", ".join(f"{step.step_id!r} of run {step.run_id}" for step in steps[:10])
+        logger.error("%s; it held %.0f MB and was in %s steps: %s", why, megabytes, len(steps), named or "none")
 
     def _kill(self, why: str) -> None:
         self._why = why
         _signal(self.pid, signal.SIGKILL)
 
 
-def _be_child(lease: Lease, watch: Watch, go_reader: int) -> None:
+def _be_child(lease: Lease, watch: Watch, go_reader: int, *, concurrency: int, isolated: bool) -> None:
     """The child's whole life; never returns."""
     status = 1
     try:
         _die_with_parent()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if os.read(go_reader, 2):
-            run_listener(Listener(worker_id=lease.id, stopping=Stopping(), watch=watch))
+            django_side.limit_connections()
+            run_listener(
+                Listener(
+                    worker_id=lease.id, stopping=Stopping(), watch=watch, concurrency=concurrency, isolated=isolated
+                )
+            )
             status = 0
     except BaseException:
         logger.exception("the worker's child failed")

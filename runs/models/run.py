@@ -45,6 +45,8 @@ class Run(models.Model):
     worker = models.ForeignKey(
         Worker, null=True, on_delete=models.PROTECT, related_name="runs", db_constraint=False, db_index=False
     )
+    isolated = models.BooleanField(default=False, db_default=False)
+    """Whether its present step asked for a process of its own: other workers leave it alone."""
     paused = models.BooleanField(default=False)
     paused_by = models.CharField(max_length=200, default="", blank=True)
     cancel_requested = models.BooleanField(default=False)
@@ -120,9 +122,15 @@ class Run(models.Model):
             ),
         ]
         indexes = [
-            # engine.claim: most urgent, then oldest due; everything that cannot be claimed stays out.
+            # engine.claim: tenants in turn, of each the most urgent, then oldest due; what cannot be claimed stays out.
             models.Index(
-                F("priority").desc(), "due_at", "id", name="run_claimable", condition=Q(state="queued", paused=False)
+                F("isolated"),
+                F("tenant"),
+                F("priority").desc(),
+                F("due_at"),
+                F("id"),
+                name="run_claimable_in_turn",
+                condition=Q(state="queued", paused=False),
             ),
             # upkeep.reaper and the Workers page: what a worker has in hand.
             models.Index(fields=["worker"], name="run_in_hand", condition=Q(state="running")),

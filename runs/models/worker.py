@@ -30,6 +30,21 @@ class Worker(models.Model):
     versions = models.JSONField(default=dict)
     """Workflow name to the versions this process can run."""
 
+    # What it is like just now: told by the worker itself about once a second, for people.
+    concurrency = models.IntegerField(default=1, db_default=1)
+    """How many runs it holds at most."""
+    isolated = models.BooleanField(default=False, db_default=False)
+    """Whether it takes only runs that asked for a process of their own."""
+    in_hand = models.IntegerField(default=0, db_default=0)
+    loop_lag_seconds = models.FloatField(default=0.0, db_default=0.0)
+    """How late its event loop answered."""
+    forced_stops = models.IntegerField(default=0, db_default=0)
+    """Steps that did not stop and were fenced off."""
+    memory_bytes = models.BigIntegerField(default=0, db_default=0)
+    """Resident memory of the process that moves the runs."""
+    connections = models.IntegerField(default=0, db_default=0)
+    """Database connections open in both of its processes."""
+
     class Meta:
         db_table = "runs_worker"
         indexes = [

@@ -242,6 +242,7 @@ def test_cancelled_run_that_cannot_be_read_ends_cancelled(engine):
     assert run.state == "cancelled"
 
 
+@pytest.mark.parametrize("places", [1])
 def test_run_gives_way_after_its_slice_when_others_wait(engine):
     order = []
 
@@ -280,6 +281,7 @@ def test_run_alone_keeps_its_worker_past_its_slice(engine):
     assert events_of(run) == ["start", "claim", "succeed"]
 
 
+@pytest.mark.parametrize("places", [1])
 def test_stopping_worker_hands_back_between_steps_and_claims_nothing_new(engine):  # C154
     @workflow(name="stops", version=1, state=Counter)
     class Stops:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
 import pytest
 
 from durableops import State, step, workflow
+from durableops.engine import commit
+from durableops.engine.database import ConnectionLost
 from runs import claiming
 from tests.factories import events_of
 
@@ -47,18 +48,17 @@ def test_worker_asks_for_work_once_however_many_runs_there_are(engine, one_step,
 
 
 def test_run_taken_by_a_commit_whose_answer_was_lost_goes_on(engine, one_step, monkeypatch):
-    real = claiming.execute_and_claim
+    real = commit._once
     breaks = [True]
 
-    def break_after(cursor, write):
-        answer = real(cursor, write)
-        if breaks:
+    def break_after(database, write, *, attached=None, **more):
+        answer = real(database, write, attached=attached, **more)
+        if attached is not None and breaks:
             breaks.clear()
-            cursor.connection.close()
-            raise psycopg.OperationalError("the answer was lost")
+            raise ConnectionLost("the answer was lost")
         return answer
 
-    monkeypatch.setattr(claiming, "execute_and_claim", break_after)
+    monkeypatch.setattr(commit, "_once", break_after)
     first, second = engine.start("one"), engine.start("one")
 
     engine.drain()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from durableops.engine import listening
+from durableops.engine import in_hand, listening
 from durableops.engine.hand import Stopping
 from durableops.engine.listening import Listener
 from runs.ids import uuid7
@@ -19,12 +20,12 @@ def test_an_error_of_the_engine_itself_ends_the_worker_instead_of_leaving_its_ru
     def fail(*_: object, **__: object):
         raise TypeError("the engine is broken")
 
-    claims = [["a run"]]
+    claims = [[SimpleNamespace(run_id=uuid7(), tenant_id=1)]]
 
     def claim(*_: object, **__: object):
         return claims.pop() if claims else sys.exit("the worker went on and left its run behind")
 
-    monkeypatch.setattr(listening, "claim_next", claim)
+    monkeypatch.setattr(in_hand, "claim_next", claim)
     monkeypatch.setattr(listening, "advance", fail)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     listener = Listener(worker_id=uuid7(), stopping=Stopping())

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from runs.claiming import claim
+from runs.claiming import Taker, claim
 from runs.models import PauseSwitch, Receipt, RunEvent
 from runs.states import State
 from tests.factories import make_run, make_tenant, make_worker, now
@@ -17,7 +17,12 @@ pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 @pytest.fixture
 def take(database):
     """Claim through a connection of the engine's kind."""
-    return lambda worker, limit=1: database.retrying(lambda cursor: claim(cursor, worker_id=worker.pk, limit=limit))
+
+    def take(worker, limit=1, **over):
+        taker = Taker(worker_id=worker.pk, **over)
+        return database.retrying(lambda cursor: claim(cursor, taker, limit=limit))
+
+    return take
 
 
 def test_claim_raises_the_fence_names_the_worker_and_leaves_its_event(take):

@@ -19,6 +19,7 @@ from durableops.upkeep.invariants import report
 from durableops.upkeep.invariants.check import Check
 from durableops.upkeep.invariants.report import CHECKS, Report, examine
 from runs import models
+from runs.claiming import Taker
 from runs.states import TRANSITIONS
 from runs.states import State as RunState
 from tests import factories
@@ -127,7 +128,7 @@ def history(engine):
     parent = engine.run("patient-parent")
     commands.cancel(parent.pk, **who)
     lost = engine.start("child")
-    claim_next(engine.worker.database, worker_id=engine.worker.id)
+    claim_next(engine.worker.database, taker=Taker(worker_id=engine.worker.id))
     engine.lose_worker()
     engine.drain()
     engine.run("patient")

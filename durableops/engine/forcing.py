@@ -1,0 +1,87 @@
+"""Taking a run away from a step that does not stop: its end is written for it, and its own late word is refused."""
+
+from __future__ import annotations
+
+import logging
+from uuid import UUID
+
+from psycopg import errors
+
+from durableops.clock import monotonic
+from durableops.conf import get_conf
+from durableops.engine import bell
+from durableops.engine.checks import DeadlinePassed
+from durableops.engine.database import Database
+from durableops.engine.endings import deadline_firing
+from durableops.engine.family import cancel_children, close_waits, nudge_parent
+from durableops.engine.hand import Hand
+from durableops.errors import ControlSignal, FenceLost, RunCancelled, RunPaused
+from runs.transitions import Cursor, TransitionRefused, fire, record_event
+
+logger = logging.getLogger("durableops.forcing")
+
+# The step may be inside a transaction that holds the run's row; then only the end of its process frees it.
+LOCK_PATIENCE = "SET LOCAL lock_timeout = '1s'"
+
+
+def force_off(database: Database, hand: Hand, why: ControlSignal) -> bool:
+    """End or hand back the run, under its fence. False when its row is locked or moved: try again, or end the process.
+
+    Raises ConnectionLost.
+    """
+    try:
+        with database.transaction() as cursor:
+            cursor.execute(LOCK_PATIENCE)
+            _tell(cursor, hand, why)
+            ended = _write(cursor, hand, why)
+    except (TransitionRefused, errors.LockNotAvailable) as refused:
+        logger.warning("run %s could not be taken from step %r: %s", hand.run_id, hand.step.id, refused)
+        return False
+    hand.lost = True
+    if ended:
+        nudge_parent(database, hand.run_id)
+    else:
+        bell.ring()
+    return True
+
+
+def _tell(cursor: Cursor, hand: Hand, why: ControlSignal) -> None:
+    grace = get_conf().step_grace_seconds
+    record_event(
+        cursor,
+        hand.run_id,
+        "step_did_not_stop",
+        reason=f"step {hand.step.id!r} did not stop within {grace:g} s: {why} The run was taken from it.",
+        step_id=hand.step.id,
+        attempt=hand.attempt,
+        fence=hand.fence,
+        worker_id=hand.worker_id,
+        data={"entered_seconds_ago": round(monotonic() - hand.entered_at, 3), "grace_seconds": grace},
+    )
+
+
+def _write(cursor: Cursor, hand: Hand, why: ControlSignal) -> bool:
+    """Returns whether the run has ended."""
+    run, fence, reason = hand.run_id, hand.fence, str(why)
+    match why:
+        case RunCancelled():
+            fire("stop", run, using=cursor, fence=fence, actor="engine", reason=reason)
+        case DeadlinePassed():
+            data = deadline_firing(hand).as_data()
+            sets = {"error_class": "DeadlinePassed", "error_message": reason, "error_fingerprint": "run_deadline"}
+            fire("time_out", run, using=cursor, fence=fence, actor="engine", reason=reason, data=data, sets=sets)
+        case RunPaused():
+            wake = {"wake_cause": "pause", "wake_detail": reason}
+            fire("hand_back", run, using=cursor, fence=fence, actor="engine", reason=reason, sets=wake)
+            return False
+        case FenceLost():
+            return False
+        case _:
+            raise AssertionError(f"no step is forced off for {why!r}")
+    _end_family(cursor, run, reason)
+    return True
+
+
+def _end_family(cursor: Cursor, run: UUID, reason: str) -> None:
+    close_waits(cursor, [run])
+    cancel_children(cursor, run, actor="engine", reason=f"its parent ended: {reason}")
