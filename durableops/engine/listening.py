@@ -94,11 +94,16 @@ class Listener:
     def drain(self) -> int:
         """Take runs until nothing is claimable and nothing is in hand. Returns how many were taken."""
         before = self._taken
-        while self.fill() or self.in_hand.held():
+        while True:
+            was_idle = not self.in_hand.held()
+            found = self.fill()
+            # One place: what was found has been moved, and it was looked once more after it.
+            if self.in_hand.places == 1 or self.stopping.since is not None or (was_idle and not found):
+                break
             while not self.in_hand.wait_for_end(PLACE_SECONDS):
                 pass
-            if self.stopping.since is not None:
-                break
+        while not self.in_hand.wait_for_end(PLACE_SECONDS):
+            pass
         return self._taken - before
 
     def wind_up(self, why: str) -> None:

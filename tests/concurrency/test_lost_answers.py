@@ -32,16 +32,16 @@ def break_commit(monkeypatch):
     def arm(number: int, *, moment: str) -> None:
         real, seen = commit._once, [0]
 
-        def breaking(database: Any, write: Any, *more: Any) -> Any:
+        def breaking(database: Any, write: Any, **more: Any) -> Any:
             seen[0] += 1
             if seen[0] != number:
-                return real(database, write, *more)
+                return real(database, write, **more)
             if moment == "after":
-                real(database, write, *more)
+                real(database, write, **more)
                 assert terminate("durableops test worker") == 1
                 raise ConnectionLost("the answer was lost")
             assert terminate("durableops test worker") == 1
-            return real(database, write, *more)
+            return real(database, write, **more)
 
         monkeypatch.setattr(commit, "_once", breaking)
 
@@ -157,13 +157,13 @@ def test_run_that_somebody_took_while_the_database_was_away_is_let_go(engine, mo
     real = commit._once
     seen: list[Any] = []
 
-    def taken(database: Any, write: Any, *more: Any) -> Any:
+    def taken(database: Any, write: Any, **more: Any) -> Any:
         if not seen:
             seen.append(write)
             engine.lose_worker()
             terminate("durableops test worker")
             raise ConnectionLost("away")
-        return real(database, write, *more)
+        return real(database, write, **more)
 
     monkeypatch.setattr(commit, "_once", taken)
     run = engine.start("one")
@@ -187,9 +187,9 @@ def test_write_that_is_still_under_way_when_its_sender_reconnects_lands_before_o
     real = commit._once
     seen: list[Any] = []
 
-    def orphaned(database: Any, write: Any, *more: Any) -> Any:
+    def orphaned(database: Any, write: Any, **more: Any) -> Any:
         if seen:
-            return real(database, write, *more)
+            return real(database, write, **more)
         seen.append(write)
         # Another session sends the very same statement, holds it open, and commits only when asked for the fence.
         text, params = fenced.compile_write(write)
@@ -205,7 +205,7 @@ def test_write_that_is_still_under_way_when_its_sender_reconnects_lands_before_o
 
 
 def test_claim_whose_answer_was_lost_is_handed_back_and_the_run_goes_on(engine, monkeypatch):
-    from durableops.engine import listening
+    from durableops.engine import in_hand
 
     @workflow(name="one", version=1, state=Count)
     class One:
@@ -213,7 +213,7 @@ def test_claim_whose_answer_was_lost_is_handed_back_and_the_run_goes_on(engine, 
         def a(run: Any):
             return 1
 
-    real = listening.claim_next  # type: ignore[attr-defined]  # imported there
+    real = in_hand.claim_next
     seen: list[Any] = []
 
     def lost(database: Any, **options: Any) -> Any:
@@ -224,7 +224,7 @@ def test_claim_whose_answer_was_lost_is_handed_back_and_the_run_goes_on(engine, 
             raise ConnectionLost("the answer to the claim was lost")
         return found
 
-    monkeypatch.setattr(listening, "claim_next", lost)
+    monkeypatch.setattr(in_hand, "claim_next", lost)
     run = engine.run("one")
     assert run.state == "succeeded"
     assert events_of(run) == ["start", "claim", "hand_back", "claim", "succeed"]

@@ -127,7 +127,7 @@ def engine_registry_clear() -> None:
 
 
 def test_what_the_child_writes_is_what_the_parent_reads():
-    watch, run_id = Watch(), uuid.uuid4()
+    watch, run_id = Watch().lines[0], uuid.uuid4()
     watch.enter(run_id=run_id, fence=2**40, step_id="a-step", timeout=1.5, entered_at=12345.678)
     assert watch.read() == Watched(run_id=run_id, fence=2**40, step_id="a-step", timeout=1.5, entered_at=12345.678)
     watch.leave()
@@ -135,12 +135,12 @@ def test_what_the_child_writes_is_what_the_parent_reads():
 
 
 def test_nothing_was_entered_at_first():
-    assert Watch().read() is None
+    assert Watch().steps() == []
 
 
 @pytest.mark.parametrize("step_id", ["x" * 48, "x" * 100, "é" * 30], ids=["fits", "longer", "accents"])
 def test_step_id_that_is_long_is_read_as_far_as_it_fits(step_id):
-    watch = Watch()
+    watch = Watch().lines[0]
     watch.enter(run_id=uuid.uuid4(), fence=1, step_id=step_id, timeout=1.0, entered_at=7.25)
     found = watch.read()
     assert found is not None
@@ -151,9 +151,9 @@ def test_step_id_that_is_long_is_read_as_far_as_it_fits(step_id):
 
 
 def test_torn_read_is_no_read():
-    watch = Watch()
+    watch = Watch().lines[0]
     watch.enter(run_id=uuid.uuid4(), fence=1, step_id="a", timeout=1.0, entered_at=1.0)
-    watch._memory[0] = watch._memory[0] ^ 1
+    watch._memory[watch._at] ^= 1
     assert watch.read() is None
 
 
@@ -163,7 +163,7 @@ def test_long_step_id_is_still_found_when_its_time_is_over(engine, database):
 
     def hang(run: Any):
         if run.attempt == 1:
-            watch = Watch()
+            watch = Watch().lines[0]
             watch.enter(run_id=uuid.UUID(run.id), fence=1, step_id=name, timeout=5.0, entered_at=monotonic() - 16)
             found = watch.read()
             assert found is not None

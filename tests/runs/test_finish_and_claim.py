@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runs.claiming import execute_and_claim
+from runs import fenced
+from runs.claiming import Taker, claimed_with, with_next
 from runs.fenced import CheckpointRow, FencedWrite
 from runs.models import RunEvent
 from tests.factories import make_run, make_worker
@@ -26,7 +27,13 @@ def finish(database):
             "step_id": "first",
         }
         write = FencedWrite(**(values | over), transition="succeed", checkpoint=row)
-        return database.retrying(lambda cursor: execute_and_claim(cursor, write))
+
+        def together(cursor):
+            fenced.send(cursor, write, with_next(Taker(worker_id=run.worker_id)))
+            written, row = fenced.answer(cursor)
+            return written, claimed_with(row)
+
+        return database.retrying(together)
 
     return finish
 
