@@ -141,10 +141,10 @@ class Attendant:
         self.loop_lag_seconds = lag = self._pulse.lag()
         if lag < LAG_SECONDS or not looping.is_running():
             return
-        hand, where = looping.at_work(), looping.where()
+        hand = looping.at_work()
         if hand is None or self._blocked == (hand, hand.entered_at):
             return
-        self._blocked = (hand, hand.entered_at)
+        self._blocked, where = (hand, hand.entered_at), looping.where(hand)
         logger.error(
             "step %r of run %s has blocked the event loop for %.1f s, at %s", hand.step.id, hand.run_id, lag, where
         )

@@ -14,6 +14,7 @@ from typing import Any
 from durableops.clock import monotonic
 from durableops.engine.hand import Hand
 
+NAME = "event-loop"
 _HAND: ContextVar[Hand] = ContextVar("durableops.hand")
 """Whose code a task is: tasks that a step makes inherit it."""
 
@@ -22,7 +23,7 @@ _HAND: ContextVar[Hand] = ContextVar("durableops.hand")
 def event_loop() -> asyncio.AbstractEventLoop:
     """The loop; made at first use, after the fork."""
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="event-loop", daemon=True).start()
+    threading.Thread(target=loop.run_forever, name=NAME, daemon=True).start()
     return loop
 
 
@@ -51,15 +52,15 @@ def at_work() -> Hand | None:
     return None if task is None else task.get_context().get(_HAND)
 
 
-def where() -> str:
-    """The line at which the loop's thread is, for people."""
-    for thread in threading.enumerate():
-        if thread.name == "event-loop" and thread.ident is not None:
-            frame = sys._current_frames().get(thread.ident)
-            if frame is not None:
-                last = traceback.extract_stack(frame, limit=1)[-1]
-                return f"{last.filename}:{last.lineno} in {last.name}"
-    return ""
+def where(hand: Hand | None) -> str:
+    """The line at which the loop's thread is, for people: the innermost of the step's own file, if it is in there."""
+    frame = next((sys._current_frames().get(t.ident or 0) for t in threading.enumerate() if t.name == NAME), None)
+    if frame is None:
+        return ""
+    stack = traceback.extract_stack(frame)
+    own = hand.step.function.__code__.co_filename if hand is not None else ""
+    line = next((found for found in reversed(stack) if found.filename == own), stack[-1])
+    return f"{line.filename}:{line.lineno} in {line.name}"
 
 
 class Pulse:
