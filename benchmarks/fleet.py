@@ -25,9 +25,10 @@ class Fleet:
         self.workers: list[subprocess.Popen[bytes]] = []
         self.upkeep: list[subprocess.Popen[bytes]] = []
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
-        """Start one worker."""
-        self.workers.append(self._start("worker"))
+    def start_worker(self, *, concurrency: int | None = None, **settings: str) -> subprocess.Popen[bytes]:
+        """Start one worker; `settings` are further variables of its environment."""
+        places = [] if concurrency is None else ["--concurrency", str(concurrency)]
+        self.workers.append(self._start("worker", *places, **settings))
         return self.workers[-1]
 
     def start_upkeep(self) -> subprocess.Popen[bytes]:
@@ -73,11 +74,11 @@ class Fleet:
                 self.kill(process)
         self.workers, self.upkeep = [], []
 
-    def _start(self, command: str) -> subprocess.Popen[bytes]:
+    def _start(self, command: str, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
         with (self._place.folder / f"{command}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, str(CHECKOUT / "manage.py"), command],
-                env=self._place.environment,
+                [sys.executable, str(CHECKOUT / "manage.py"), command, *arguments],
+                env={**self._place.environment, **settings},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,12 +1,16 @@
-"""The measured workflows: ten steps that do nothing but return 100 bytes, and a steady one to be interrupted."""
+"""The measured workflows: ten steps that return 100 bytes, a steady one to be interrupted, and two that wait long."""
 
 from __future__ import annotations
 
+import os
 import time
+from functools import lru_cache
 from typing import Any
 
+import httpx
+
 from benchmarks.marks import mark
-from durableops import State, step, workflow
+from durableops import Call, State, step, tool, workflow
 
 RESULT = ("6c1e9f0b7d5a" * 9)[:100]
 STEADY_STEP_SECONDS = 0.03
@@ -98,3 +102,50 @@ class Steady:
     def t6(run: Any) -> None:
         mark("step", run.state.key)
         mark("end", run.state.key)
+
+
+SLOW_URL = "BENCH_SLOW_URL"
+"""Variable with the address of the server that takes its time."""
+
+
+@lru_cache(maxsize=1)
+def _client() -> httpx.AsyncClient:
+    # One for the process's loop, as an author's own module would have it.
+    return httpx.AsyncClient(limits=httpx.Limits(max_connections=None))
+
+
+@tool(safety="keyed", name="bench-ask", timeout=60)
+async def ask(call: Call) -> int:
+    """One slow request, on the loop."""
+    answer = await _client().get(os.environ[SLOW_URL], headers={"Idempotency-Key": call.key}, timeout=call.timeout)
+    return answer.status_code
+
+
+@tool(safety="keyed", name="bench-ask-plainly", timeout=60)
+def ask_plainly(call: Call) -> int:
+    """One slow request, on a thread."""
+    return call.request("GET", os.environ[SLOW_URL]).status_code
+
+
+@workflow(name="bench-waits", version=1, state=Named)
+class Waits:
+    """One step that waits ten seconds for an answer, as agents do."""
+
+    @step
+    async def wait(run: Any) -> int:
+        mark("start", run.state.key)
+        found: int = await run.call(ask, resource=run.state.key)
+        mark("end", run.state.key)
+        return found
+
+
+@workflow(name="bench-waits-plainly", version=1, state=Named)
+class WaitsPlainly:
+    """The same in a plain step."""
+
+    @step
+    def wait(run: Any) -> int:
+        mark("start", run.state.key)
+        found: int = run.call(ask_plainly, resource=run.state.key)
+        mark("end", run.state.key)
+        return found
