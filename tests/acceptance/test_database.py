@@ -88,7 +88,8 @@ def test_restart_during_recovery_loses_no_run_and_kills_no_worker(pool: Pool, de
     world = runs[0].world()
     repeats = sum(effect.attempts - 1 for effect in IdempotencyRecord.objects.all())
     assert len({line["key"] for line in world}) == RUNS
-    assert len(world) == RUNS + repeats
+    # An intent that landed and whose answer was lost counts as sent once more, for nobody can know that it was not.
+    assert RUNS <= len(world) <= RUNS + repeats
     assert RunEvent.objects.filter(event="succeed").count() == RUNS
     assert {run.causes()[0] for run in runs} == {"worker_lost"}
     assert Worker.objects.get(pk=dead.pk).ended_at is not None

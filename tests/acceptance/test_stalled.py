@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from durableops.conf import read_conf
+from durableops.conf import get_conf
 from runs.models import Checkpoint, RunEvent, Worker
 from tests.acceptance.pool import Desk, Pool
 from tests.acceptance.processes import backends, patiently
@@ -132,5 +133,5 @@ def test_parent_and_child_share_no_database_session(pool: Pool, desk: Desk):
     for run in [desk.start("acc-quick", shared=True) for _ in range(10)]:
         run.until("succeeded")
     assert len(backends("durableops supervisor")) == 1
-    assert len(backends("durableops worker")) == 1
+    assert 1 <= len(backends("durableops worker")) <= get_conf().connections
     assert "OperationalError" not in pool.worker.words()
