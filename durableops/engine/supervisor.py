@@ -27,6 +27,7 @@ from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.forcing import LOCK_PATIENCE
 from durableops.engine.hand import Stopping
 from durableops.engine.hard_timeouts import take_away
+from durableops.engine.isolated import Companion, is_wanted
 from durableops.engine.lease import Lease, versions
 from durableops.engine.listening import Listener, run_listener
 from durableops.engine.watch import Watch, Watched
@@ -47,6 +48,8 @@ class Supervisor:
         self.concurrency = get_conf().concurrency if concurrency is None else concurrency
         self.isolated = isolated
         self.stopping = Stopping()
+        self.companion: Companion | None = None
+        """The worker for isolated runs, where a workflow asks for one."""
         self._impatient = False
         self._database = Database(name="supervisor", durable=False)
 
@@ -54,15 +57,21 @@ class Supervisor:
         """Work until SIGTERM or SIGINT; a second one does not wait for the grace."""
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
+        if not self.isolated and is_wanted():
+            self.companion = Companion(prepare=_die_with_parent)
         while self.stopping.since is None:
             began = monotonic()
             self._one_life()
             if self.stopping.since is None and monotonic() - began < SHORT_LIFE_SECONDS:
                 time.sleep(SHORT_LIFE_PAUSE_SECONDS)
+        if self.companion is not None:
+            self.companion.wait()
 
     def _on_stop(self, signum: int, frame: FrameType | None) -> None:
         self._impatient = self.stopping.since is not None
         self.stopping.begin(grace_seconds=get_conf().grace_seconds)
+        if self.companion is not None:
+            self.companion.ask_to_stop()
 
     def _one_life(self) -> None:
         """From the fork of a child to its end, under one lease."""
@@ -139,6 +148,8 @@ class _Life:
             if stopping.since is not None:
                 self._stop_child(stopping.since)
             self._look_at_child()
+            if stopping.since is None and self._supervisor.companion is not None:
+                self._supervisor.companion.keep()
             try:
                 draining = stopping.since is not None or self._winding_up is not None
                 if not self.lease.renew(draining=draining, numbers=self.watch.numbers()):

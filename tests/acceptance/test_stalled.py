@@ -9,8 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from durableops.conf import read_conf
-from durableops.conf import get_conf
+from durableops.conf import get_conf, read_conf
 from runs.models import Checkpoint, RunEvent, Worker
 from tests.acceptance.pool import Desk, Pool
 from tests.acceptance.processes import backends, patiently
