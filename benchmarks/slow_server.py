@@ -28,7 +28,7 @@ async def serve(seconds: float) -> None:
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=BACKLOG)
     host, port = server.sockets[0].getsockname()[:2]
-    print(f"http://{host}:{port}/", flush=True)  # noqa: T201 - the address is the answer of this program
+    print(f"http://{host}:{port}/", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 

@@ -35,6 +35,10 @@ class Crowd:
     done: int
     seconds: float
     """From the first step that began to the last run on record as succeeded."""
+    began_within: float
+    """From the first step that began to the last."""
+    answered_within: float
+    """From the first step that had its answer to the last."""
     peak_memory: float | None
     connections: int
     lost: int
@@ -67,6 +71,8 @@ def _figures(kind: str, crowd: Crowd) -> dict[str, Figure]:
     return {
         f"{kind}_runs": Figure(value=crowd.done, unit="runs"),
         f"{kind}_seconds": Figure(value=round(crowd.seconds, 2), unit="s"),
+        f"{kind}_began_within": Figure(value=round(crowd.began_within, 2), unit="s"),
+        f"{kind}_answered_within": Figure(value=round(crowd.answered_within, 2), unit="s"),
         f"{kind}_most_at_once": Figure(value=crowd.most_at_once, unit="runs"),
         f"{kind}_peak_memory": Figure(value=crowd.peak_memory, unit="MB"),
         f"{kind}_cpu_per_run": Figure(value=round(crowd.cpu / max(1, crowd.done) * 1000, 2), unit="ms"),
@@ -88,10 +94,13 @@ def _crowd(place: Place, connection: psycopg.Connection[Any], workflow: str, run
         cpu, memory = cpu_seconds(worker.pid), peak_megabytes(worker.pid)
         lost = _lost(connection) - before
     starts = [mark.at for mark in seen if mark.kind == "start"]
+    ends = [mark.at for mark in seen if mark.kind == "end"]
     return Crowd(
         runs=runs,
         done=_succeeded(connection, workflow),
         seconds=ended - min(starts),
+        began_within=max(starts) - min(starts),
+        answered_within=max(ends) - min(ends),
         peak_memory=memory,
         connections=connections,
         lost=lost,

@@ -18,6 +18,8 @@ from durableops.engine.start import start
 from durableops.engine.tenants import get_or_make_tenant
 
 STEPS = 10
+CROWDS = (16, 64)
+"""How many runs a worker holds, besides one."""
 PATIENCE_SECONDS = 300.0
 
 
@@ -38,10 +40,13 @@ def measure(place: Place, *, runs: int = 400, samples: int = 50, idle_seconds: f
     """Work off `runs` runs, then time `samples` single starts, then watch an idle worker."""
     began = time.monotonic()
     with psycopg.connect(place.owner_url, autocommit=True) as connection:
-        drained = _drain(place, connection, runs)
+        drained = _drain(place, connection, runs, concurrency=1)
+        crowds = {n: _drain(place, connection, runs, concurrency=n) for n in CROWDS}
         latencies = _latencies(place, samples)
         idle = _idle_rate(place, connection, idle_seconds)
     figures = _figures(drained, latencies, idle)
+    for n, crowd in crowds.items():
+        figures |= _crowd_figures(n, crowd)
     targets = [
         at_most("durable commits per step, claim and finish included", 1.1, figures["commits_per_step"]),
         at_most("start latency p50", 10.0, figures["start_latency_p50"]),
@@ -49,7 +54,7 @@ def measure(place: Place, *, runs: int = 400, samples: int = 50, idle_seconds: f
     return Result(bench="engine", seconds=time.monotonic() - began, figures=figures, targets=targets)
 
 
-def _figures(drained: Drain, latencies: list[float], idle: float) -> dict[str, Figure]:
+def _figures(drained: Drain, latencies: list[float], idle: float | None) -> dict[str, Figure]:
     def per_step(total: float | None, unit: str, digits: int) -> Figure:
         value = None if total is None else round(total / drained.steps, digits)
         return Figure(value=value, unit=unit, note=drained.trouble if total is None else "")
@@ -65,14 +70,22 @@ def _figures(drained: Drain, latencies: list[float], idle: float) -> dict[str, F
     }
 
 
-def _drain(place: Place, connection: psycopg.Connection, runs: int) -> Drain:
+def _crowd_figures(concurrency: int, crowd: Drain) -> dict[str, Figure]:
+    """What changes when a worker holds so many runs at once."""
+    found = _figures(crowd, [], None)
+    names = ("steps_per_second", "commits_per_step", "worker_cpu_per_step", "worker_peak_memory")
+    return {f"{name}_at_{concurrency}": found[name] for name in names}
+
+
+def _drain(place: Place, connection: psycopg.Connection, runs: int, *, concurrency: int) -> Drain:
     marks = Marks(place.marks_path)
+    marks.new()
     _start("warm")
     for number in range(runs):
         _start(str(number))
     meter = WalMeter(connection)
     with fleet(place) as processes:
-        worker = processes.start_worker()
+        worker = processes.start_worker(concurrency=concurrency)
         seen = marks.wait(lambda found: _ends(found) > 0, seconds=PATIENCE_SECONDS)
         start_up = cpu_seconds(worker.pid)
         seen += marks.wait(lambda found: _ends(seen + found) > runs, seconds=PATIENCE_SECONDS, pause=0.05)

@@ -11,6 +11,7 @@ from psycopg import errors
 
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.hand import Hand
+from durableops.engine.pool import Pool
 from durableops.errors import FenceLost
 from runs import claiming, fenced
 from runs.fenced import Attached, Attachment, FencedWrite, Written
@@ -118,7 +119,9 @@ def _once(
         return found, None
 
     if before is None and also is None:
-        return database.retrying(alone)
+        committer = database.committer if isinstance(database, Pool) else None
+        together_with_others = None if committer is None else committer.commit(write, attached)
+        return together_with_others or database.retrying(alone)
     return database.transacting(together)
 
 

@@ -33,9 +33,13 @@ class ConnectionLost(Exception):
 class Database:
     """A connection that knows how to come back. One thread at a time; the lock is re-entrant for transactions."""
 
-    def __init__(self, *, name: str = "engine", alias: str = "default", durable: bool = True) -> None:
+    def __init__(
+        self, *, name: str = "engine", alias: str = "default", durable: bool = True, options: str = ""
+    ) -> None:
         self._alias = alias
         self._name = name
+        self._options = options
+        """Further settings of its sessions, as the server's command line takes them."""
         self._durable = durable
         """False for what is written again anyway, such as heartbeats: its commits do not wait for the disk."""
         self._connection: psycopg.Connection[Any] | None = None
@@ -66,7 +70,7 @@ class Database:
         # No author's code runs inside these transactions. One that stands still for a lease belongs to a process that
         # was stopped, and its row locks would keep everybody from taking its runs back (C017).
         still = max(1, round(get_conf().lease_seconds * 1000))
-        options = [found.get("options", ""), f"-c idle_in_transaction_session_timeout={still}"]
+        options = [found.get("options", ""), self._options, f"-c idle_in_transaction_session_timeout={still}"]
         if not self._durable:
             options.append("-c synchronous_commit=off")
         found["options"] = " ".join(options).strip()

@@ -16,6 +16,7 @@ from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine import commit, django_side, looping
 from durableops.engine.checks import stop_reason
+from durableops.engine.committer import MOST
 from durableops.engine.database import Database
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Ask, Attempt, Collect, Commit, Compute, Invoke, InvokeMany, Local, Logic, Op, Pause
@@ -273,8 +274,8 @@ def call_threads() -> ThreadPoolExecutor:
 
 @lru_cache(maxsize=1)
 def _database_threads() -> ThreadPoolExecutor:
-    """Where the database is used for async steps: no more threads than there are connections."""
-    return ThreadPoolExecutor(max_workers=get_conf().connections, thread_name_prefix="database")
+    """Where the database is used for async steps: enough threads to fill a shared commit."""
+    return ThreadPoolExecutor(max_workers=MOST, thread_name_prefix="database")
 
 
 def _on(executor: Executor, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:

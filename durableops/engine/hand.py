@@ -71,6 +71,9 @@ class Stopping:
             self.leave_at = self.since + grace_seconds / 2
 
 
+_RANDOM = random.Random()  # noqa: S311 - jitter, not secrets; seeding one for each run took longer than its claim
+
+
 class Hand:
     """One claimed run. Not shared between threads except through the engine's ops."""
 
@@ -80,6 +83,7 @@ class Hand:
     _artifacts: list[dict[str, Any]]
     _events: list[dict[str, Any]]
     _logs: list[dict[str, Any]]
+    random = _RANDOM
     _progress_told: tuple[int, int | None, str] | None
 
     def __init__(
@@ -120,7 +124,6 @@ class Hand:
         self.told_at = 0.0
         self.stop = threading.Event()
         """Set when it was: a pause ends early."""
-        self.random = random.Random()  # noqa: S311 - jitter, not secrets
         self.taken_at = monotonic()
         self.last_commit = self.taken_at
         self._clear_pending()

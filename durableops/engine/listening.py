@@ -59,7 +59,7 @@ class Listener:
         self.worker_id = worker_id
         self.stopping = stopping
         self.watch = watch
-        self.database = Pool(size=get_conf().connections, name=name)
+        self.database = Pool(size=get_conf().connections, name=name, shares_commits=concurrency > 1)
         lines = None if watch is None else watch.lines
         self.in_hand = InHand(worker_id=worker_id, places=concurrency, isolated=isolated, lines=lines)
         self.failure: Exception | None = None

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 
+from durableops.engine.committer import Committer
 from durableops.engine.database import ConnectionLost, Database
 
 
@@ -19,9 +20,11 @@ class Pool(Database):
     A thread that has one and asks again is given the same, so that nobody waits for himself.
     """
 
-    def __init__(self, *, size: int, name: str = "engine") -> None:
+    def __init__(self, *, size: int, name: str = "engine", shares_commits: bool = False) -> None:
         super().__init__(name=name)
-        self._members = [Database(name=name) for _ in range(size)]
+        self.committer = Committer(name=name) if shares_commits and size > 1 else None
+        """Where the writes of several runs become one commit; its connection is one of `size`."""
+        self._members = [Database(name=name) for _ in range(size if self.committer is None else size - 1)]
         # The one given back last is lent first: no more are opened than are needed at once.
         self._free: queue.LifoQueue[Database] = queue.LifoQueue()
         for member in self._members:
@@ -33,7 +36,8 @@ class Pool(Database):
     @property
     def open_connections(self) -> int:
         """How many connections there are just now."""
-        return sum(member.is_open for member in self._members)
+        shared = self.committer is not None and self.committer.is_open
+        return sum(member.is_open for member in self._members) + shared
 
     def connect(self) -> None:
         with self._lent() as member:
@@ -45,6 +49,8 @@ class Pool(Database):
             self._fresh_since[member] = self._breaks
 
     def close(self) -> None:
+        if self.committer is not None:
+            self.committer.close()
         for member in self._members:
             member.close()
 

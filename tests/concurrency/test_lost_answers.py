@@ -38,9 +38,9 @@ def break_commit(monkeypatch):
                 return real(database, write, **more)
             if moment == "after":
                 real(database, write, **more)
-                assert terminate("durableops test worker") == 1
+                assert terminate("durableops test worker") >= 1
                 raise ConnectionLost("the answer was lost")
-            assert terminate("durableops test worker") == 1
+            assert terminate("durableops test worker") >= 1
             return real(database, write, **more)
 
         monkeypatch.setattr(commit, "_once", breaking)
@@ -240,7 +240,7 @@ def test_worker_survives_a_database_that_ends_its_session_between_two_runs(engin
             return 1
 
     engine.run("one")
-    assert terminate("durableops test worker") == 1
+    assert terminate("durableops test worker") >= 1
     assert engine.run("one").state == "succeeded"
 
 
