@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import httpx
@@ -108,14 +110,19 @@ SLOW_URL = "BENCH_SLOW_URL"
 """Variable with the address of the server that takes its time."""
 
 
-CLIENTS = 10
-"""A client looks through all its connections with each request: a hundred in each is quicker than a thousand in one."""
+CLIENTS = 4
+"""A client looks through all its connections with each request: some hundreds in each are quicker than a thousand."""
+
+# httpcore looks for it with each lock it makes, and where it is not installed the search takes longer than the request.
+if find_spec("sniffio") is None:
+    sys.modules["sniffio"] = None  # type: ignore[assignment]  # how Python is told that a module is not there
 
 
 @lru_cache(maxsize=CLIENTS)
 def _client(number: int) -> httpx.AsyncClient:
-    # Some for the process's loop, as an author's own module would have them.
-    return httpx.AsyncClient(limits=httpx.Limits(max_connections=None))
+    # Some for the process's loop, as an author's own module would have them. Without certificates, which take long to
+    # read: the server is here and speaks plain HTTP.
+    return httpx.AsyncClient(verify=False, limits=httpx.Limits(max_connections=None))  # noqa: S501
 
 
 @tool(safety="keyed", name="bench-ask", timeout=60)

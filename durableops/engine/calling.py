@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared
+from durableops.engine.once import Once
 from durableops.errors import CallTimeout, NotSent, Refused, RetryLater
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _retry_after(response: httpx.Response) -> float:
     return max(0.0, (when - datetime.now(UTC)).total_seconds())
 
 
-@lru_cache(maxsize=1)
+@Once
 def _client() -> httpx.Client:
     import httpx
 

@@ -9,7 +9,7 @@ import queue
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, assert_never
 
 from durableops.clock import monotonic
@@ -19,6 +19,7 @@ from durableops.engine.checks import stop_reason
 from durableops.engine.committer import MOST
 from durableops.engine.database import Database
 from durableops.engine.hand import Hand
+from durableops.engine.once import Once
 from durableops.engine.ops import Ask, Attempt, Collect, Commit, Compute, Invoke, InvokeMany, Local, Logic, Op, Pause
 from durableops.errors import CallTimeout, ControlSignal
 from runs.fenced import FencedWrite, Written
@@ -266,13 +267,13 @@ def _attempt(function: Callable[[], Any], *, check: Callable[[], None] | None = 
     return Attempt(value=value, elapsed=monotonic() - began)
 
 
-@lru_cache(maxsize=1)
+@Once
 def call_threads() -> ThreadPoolExecutor:
     """Where plain tools run that must not hold up a step or the loop; threads are made as they are needed."""
     return ThreadPoolExecutor(max_workers=POOL_THREADS + get_conf().concurrency, thread_name_prefix="call")
 
 
-@lru_cache(maxsize=1)
+@Once
 def _database_threads() -> ThreadPoolExecutor:
     """Where the database is used for async steps: enough threads to fill a shared commit."""
     return ThreadPoolExecutor(max_workers=MOST, thread_name_prefix="database")

@@ -8,18 +8,18 @@ import threading
 import traceback
 from collections.abc import Coroutine
 from contextvars import ContextVar
-from functools import lru_cache
 from typing import Any
 
 from durableops.clock import monotonic
 from durableops.engine.hand import Hand
+from durableops.engine.once import Once
 
 NAME = "event-loop"
 _HAND: ContextVar[Hand] = ContextVar("durableops.hand")
 """Whose code a task is: tasks that a step makes inherit it."""
 
 
-@lru_cache(maxsize=1)
+@Once
 def event_loop() -> asyncio.AbstractEventLoop:
     """The loop; made at first use, after the fork."""
     loop = asyncio.new_event_loop()
@@ -29,7 +29,7 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 def is_running() -> bool:
     """Whether anybody has needed it yet."""
-    return event_loop.cache_info().currsize > 0
+    return event_loop.is_made
 
 
 def run[T](coroutine: Coroutine[Any, Any, T]) -> T:
