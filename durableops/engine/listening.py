@@ -62,7 +62,7 @@ class Listener:
         self.database = Pool(size=get_conf().connections, name=name, shares_commits=concurrency > 1)
         lines = None if watch is None else watch.lines
         self.in_hand = InHand(worker_id=worker_id, places=concurrency, isolated=isolated, lines=lines)
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """The engine's own error that ends this process; a step's errors never come here."""
         self.wake: Callable[[], None] = lambda: None
         """Ends the sleep of the thread that listens."""
@@ -92,7 +92,10 @@ class Listener:
         return taken
 
     def drain(self) -> int:
-        """Take runs until nothing is claimable and nothing is in hand. Returns how many were taken."""
+        """Take runs until nothing is claimable and nothing is in hand. Returns how many were taken.
+
+        Raises what made the engine itself fail.
+        """
         before = self._taken
         while True:
             was_idle = not self.in_hand.held()
@@ -104,6 +107,8 @@ class Listener:
                 pass
         while not self.in_hand.wait_for_end(PLACE_SECONDS):
             pass
+        if self.failure is not None:
+            raise self.failure
         return self._taken - before
 
     def wind_up(self, why: str) -> None:
@@ -127,7 +132,7 @@ class Listener:
     def _move_on_thread(self, held: Held) -> None:
         try:
             self._move(held)
-        except Exception as error:  # noqa: BLE001 - nobody waits for this thread; whoever listens raises it
+        except BaseException as error:  # noqa: BLE001 - nobody waits for this thread; whoever listens raises it
             logger.debug("the thread of run %s ends with %r", held.claimed.run_id, error)
         finally:
             connections.close_all()
@@ -145,7 +150,7 @@ class Listener:
         except ConnectionLost as lost:
             self.in_hand.release(held)
             self._recover(lost)
-        except Exception as error:
+        except BaseException as error:
             # A run stands under our name and is in nobody's hand, and RQ would log this and go on: nothing would
             # ever take the run from a worker that lives. The process ends; its parent gives the run back.
             self.failure = self.failure or error
