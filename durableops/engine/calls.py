@@ -18,7 +18,7 @@ from durableops.checkpoints import codec
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, prepare
-from durableops.engine import local
+from durableops.engine import django_side, local
 from durableops.engine.calling import LiveCall
 from durableops.engine.checks import check_may_go_on, flush_if_stale, stop_reason
 from durableops.engine.hand import Hand, KnownEffect
@@ -74,6 +74,7 @@ def call_many(
 
 def _calls(hand: Hand, tool: ToolDefinition, items: list[Mapping[str, Any]], *, concurrency: int) -> Logic[list[Any]]:
     check_may_go_on(hand)
+    _refuse_transaction(tool)
     yield from flush_if_stale(hand)
     yield from ensure_loaded(hand)
     results: list[Any] = [None] * len(items)
@@ -99,6 +100,15 @@ def _calls(hand: Hand, tool: ToolDefinition, items: list[Mapping[str, Any]], *, 
     for n, one in pending.items():
         results[n] = one.value if one.error is None else one.error
     return results
+
+
+def _refuse_transaction(tool: ToolDefinition) -> None:
+    """Waiting for an answer inside a transaction would keep its connection and its locks from everybody else."""
+    if tool.safety != "local" and django_side.in_transaction():
+        raise Fatal(
+            f"{tool.name} was called inside a transaction of the step's own, which would stay open while it waits. "
+            "Call it before or after the transaction."
+        )
 
 
 def _prepare(hand: Hand, tool: ToolDefinition, item: dict[str, Any]) -> Prepared:

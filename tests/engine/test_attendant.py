@@ -9,8 +9,9 @@ import time
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 
-from durableops import State, step, workflow
+from durableops import State, step, tool, workflow
 from durableops.conf import override_conf
 from durableops.engine import commands
 from runs.models import Checkpoint, Run, RunEvent
@@ -297,3 +298,20 @@ def test_runs_are_moved_at_the_same_time_up_to_the_number_of_places(engine, plac
     meeting.wait(10)
     assert drained.result() == places
     assert [state_of(run) for run in runs] == ["succeeded"] * places
+
+
+def test_call_inside_a_transaction_is_refused_for_it_would_hold_its_connection_while_it_waits(engine):
+    @tool(safety="read")
+    def look_up(call):
+        return 1
+
+    @workflow(name="holds", version=1, state=Nothing)
+    class Holds:
+        @step
+        def a(run):
+            with transaction.atomic():
+                return run.call(look_up)
+
+    run = engine.run("holds")
+    assert (run.state, run.error_class) == ("failed", "durableops.errors.Fatal")
+    assert "inside a transaction" in run.error_message

@@ -135,3 +135,41 @@ def test_batch_takes_as_many_as_asked_and_each_once(take):
     first, second = take(worker, limit=3), take(worker, limit=3)
     assert (len(first), len(second)) == (3, 2)
     assert {taken.run_id for taken in first + second} == runs
+
+
+def test_tenants_take_turns_however_long_the_queue_of_one_is(take):
+    crowded, small, last = make_tenant("crowded"), make_tenant("small"), make_tenant("last")
+    for _ in range(20):
+        make_run(tenant=crowded, priority=100, due_at=now() - timedelta(days=1))
+    make_run(tenant=small)
+    for _ in range(3):
+        make_run(tenant=last)
+    worker = make_worker()
+    batch = [taken.tenant for taken in take(worker, limit=6)]
+    assert sorted(batch) == ["crowded"] * 2 + ["last"] * 2 + ["small"]
+    # One at a time, as a worker that finishes runs: from the tenant served last on, and round again.
+    served, after = [], small.pk
+    for _ in range(4):
+        [taken] = take(worker, after_tenant=after)
+        served.append(taken.tenant)
+        after = taken.tenant_id
+    assert served == ["last", "crowded", "crowded", "crowded"]
+
+
+def test_batch_of_one_tenant_takes_all_it_may(take):
+    for _ in range(7):
+        make_run()
+    assert len(take(make_worker(), limit=5)) == 5
+
+
+def test_tenant_whose_runs_are_all_locked_does_not_stop_the_others(take, second):
+    locked, free = make_run(tenant=make_tenant("a")), make_run(tenant=make_tenant("b"))
+    with second.transaction():
+        second.execute("SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE", [locked.pk])
+        assert [taken.run_id for taken in take(make_worker())] == [free.pk]
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_each_kind_of_worker_takes_its_own_kind_of_run(take, isolated):
+    runs = {kind: make_run(isolated=kind) for kind in (False, True)}
+    assert [taken.run_id for taken in take(make_worker(), limit=5, isolated=isolated)] == [runs[isolated].pk]
