@@ -11,6 +11,7 @@ from django.core.management.base import CommandError
 from benchmarks import catalogue, table
 
 SIZES = {
+    "density": ["runs=20", "plain_runs=5", "seconds=0.2"],
     "engine": ["runs=3", "samples=2", "idle_seconds=0.2"],
     "recovery": ["kills=1", "near_kills=1", "child_kills=1", "pool_kills=1"],
 }
@@ -34,7 +35,7 @@ def test_every_benchmark_is_proved_here():
 
 
 def test_unknown_benchmark_is_refused_with_the_names_there_are():
-    with pytest.raises(CommandError, match="'engin' is no benchmark; there are engine, recovery"):
+    with pytest.raises(CommandError, match="'engin' is no benchmark; there are density, engine, recovery"):
         call_command("bench", "engin")
 
 

@@ -18,6 +18,12 @@ from tests.fixtures.engine import terminate
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
+
+@pytest.fixture(params=[1, 16], ids=["one place", "sixteen places"])
+def places(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
 AT_ONCE = Retry(max_attempts=3, first_delay=0.0, jitter=0.0)
 
 

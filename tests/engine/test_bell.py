@@ -140,6 +140,7 @@ def declare() -> None:
             pass
 
 
+@pytest.mark.parametrize("places", [1])
 def test_worker_looks_for_work_once_more_after_it_has_announced_its_sleep(engine, bell_worker, monkeypatch):
     """The run is committed between its last look and its announcement: no bell is rung for it, and none is needed."""
     declare()
@@ -164,6 +165,7 @@ def test_worker_looks_for_work_once_more_after_it_has_announced_its_sleep(engine
     assert sleeping == ["succeeded"]
 
 
+@pytest.mark.parametrize("places", [1])
 def test_worker_that_sleeps_is_woken_by_a_bell_and_says_that_it_is_awake(engine, bell_worker):
     declare()
     bell.announce_sleep(engine.worker.id)

@@ -57,16 +57,16 @@ def test_a_run_whose_write_was_refused_under_its_own_fence_is_handed_back(engine
     declare_pages()
     from durableops.engine import commit
 
-    real = commit.execute
+    real = commit._execute
     refused: list[Any] = []
 
-    def refuse_once(database: Any, hand: Any, write: Any, **more: Any) -> Any:
+    def refuse_once(database: Any, hand: Any, *more: Any) -> Any:
         if not refused:
             refused.append(hand.run_id)
             raise FenceLost("refused for a test")
-        return real(database, hand, write, **more)
+        return real(database, hand, *more)
 
-    monkeypatch.setattr(commit, "execute", refuse_once)
+    monkeypatch.setattr(commit, "_execute", refuse_once)
     run_id = start("short", {}, tenant=make_tenant(), actor="a test").run_id
     engine.drain()
 
