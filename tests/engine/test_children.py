@@ -161,6 +161,7 @@ def test_cancelling_a_parent_ends_the_children_that_do_not_run(engine, declared)
     assert not Wait.objects.filter(state="open").exists()
 
 
+@pytest.mark.parametrize("places", [1])
 def test_parent_is_not_cancelled_before_its_running_children_are(engine, declared):  # C014
     entered = []
     told: list[commands.Done] = []

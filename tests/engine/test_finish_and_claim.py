@@ -28,6 +28,7 @@ def one_step(engine):
             return 1
 
 
+@pytest.mark.parametrize("places", [1])
 def test_worker_asks_for_work_once_however_many_runs_there_are(engine, one_step, monkeypatch):
     asked: list[int] = []
     real = claiming.claim
@@ -47,6 +48,7 @@ def test_worker_asks_for_work_once_however_many_runs_there_are(engine, one_step,
         assert events_of(run) == ["start", "claim", "succeed"]
 
 
+@pytest.mark.parametrize("places", [1])
 def test_run_taken_by_a_commit_whose_answer_was_lost_goes_on(engine, one_step, monkeypatch):
     real = commit._once
     breaks = [True]

@@ -37,6 +37,7 @@ def declare_pages() -> None:
             return None
 
 
+@pytest.mark.parametrize("places", [1])
 def test_a_loop_of_pages_gives_way_when_its_slice_is_over_and_others_wait(engine: Any):
     declare_pages()
     tenant = make_tenant()
