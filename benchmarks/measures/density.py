@@ -147,7 +147,7 @@ def _lost(connection: psycopg.Connection[Any]) -> int:
 
 
 def _one(connection: psycopg.Connection[Any], query: str) -> Any:
-    row = connection.execute(query).fetchone()  # type: ignore[call-overload]  # our own constant
+    row = connection.execute(query).fetchone()
     assert row is not None
     return row[0]
 

@@ -219,7 +219,7 @@ def test_claim_whose_answer_was_lost_is_handed_back_and_the_run_goes_on(engine, 
         def a(run: Any):
             return 1
 
-    real = in_hand.claim_next
+    real = in_hand.claim_next  # type: ignore[attr-defined]  # imported there
     seen: list[Any] = []
 
     def lost(database: Any, **options: Any) -> Any:

@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -164,7 +165,7 @@ def test_plain_step_leaves_at_its_next_call_without_any_force(engine, gate):
     @workflow(name="polite", version=1, state=Nothing)
     class Polite:
         @step
-        def a(run):
+        def a(run: Any):
             gate.pass_through()
             run.progress(1)
 
@@ -245,7 +246,12 @@ def test_step_that_blocks_the_loop_is_named_once_on_its_run(engine):
         assert entered.wait(10)
         look(engine)
         began = time.monotonic()
-        eventually(lambda: look(engine) or "loop_blocked" in events_of(run), every=0.2)
+
+        def is_told() -> bool:
+            look(engine)
+            return "loop_blocked" in events_of(run)
+
+        eventually(is_told, every=0.2)
         assert time.monotonic() - began >= 1.0
         assert engine.worker.attendant.numbers().loop_lag_seconds >= 1.0
         look(engine)
@@ -308,7 +314,7 @@ def test_call_inside_a_transaction_is_refused_for_it_would_hold_its_connection_w
     @workflow(name="holds", version=1, state=Nothing)
     class Holds:
         @step
-        def a(run):
+        def a(run: Any):
             with transaction.atomic():
                 return run.call(look_up)
 

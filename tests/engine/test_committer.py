@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -27,7 +29,13 @@ def committer() -> Iterator[Committer]:
 
 def checkpoint_of(run: Run, **over) -> FencedWrite:
     row = CheckpointRow(kind="step", step_id="first", next_step="second", state=None)
-    values = {"run_id": run.pk, "fence": run.fence, "seq": 0, "worker_id": run.worker_id, "step_id": "first"}
+    values: dict[str, Any] = {
+        "run_id": run.pk,
+        "fence": run.fence,
+        "seq": 0,
+        "worker_id": run.worker_id,
+        "step_id": "first",
+    }
     return FencedWrite(**(values | over), checkpoint=row)
 
 
@@ -38,7 +46,7 @@ def together(committer: Committer, second, writes: list[FencedWrite], first: Run
         second.execute("SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE", [first.pk])
         leader = Background(lambda: committer.commit(checkpoint_of(first)))
         until_blocked()
-        others = [Background(lambda write=write: committer.commit(write)) for write in writes]
+        others = [Background(partial(committer.commit, write)) for write in writes]
         eventually(lambda: len(committer._waiting) == len(writes) or not leader.is_alive())
     leader.result()
     return others
@@ -116,7 +124,7 @@ def test_crowd_of_writers_loses_nobody(committer):
             assert answer is not None
             assert answer[0] is not None
 
-    for one in [Background(lambda run=run: write(run)) for run in runs]:
+    for one in [Background(partial(write, run)) for run in runs]:
         one.result()
     assert Checkpoint.objects.filter(run__in=runs, seq__gt=0).count() == 240
     assert committer.writes == 240

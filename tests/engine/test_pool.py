@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -53,8 +54,9 @@ def test_whoever_finds_none_free_waits_for_one(pool):
 
 def test_thread_that_has_one_is_given_the_same_again(pool):
     with pool.transaction() as cursor:
-        outer = cursor.execute("SELECT pg_backend_pid()").fetchone()[0]
-        assert backend(pool) == outer
+        row = cursor.execute("SELECT pg_backend_pid()").fetchone()
+        assert row is not None
+        assert backend(pool) == row[0]
 
 
 def test_break_of_one_makes_the_idle_ones_connect_anew(pool):
@@ -92,7 +94,7 @@ class Fake:
 
 
 def test_lender_keeps_what_comes_back_clean_and_closes_what_does_not():
-    lent = Lender(2)
+    lent: Any = Lender(2)
     clean, dirty = lent.lend(Fake), lent.lend(Fake)
     assert lent.open_connections == 2
     dirty.transaction_status = psycopg.pq.TransactionStatus.INTRANS
@@ -103,7 +105,7 @@ def test_lender_keeps_what_comes_back_clean_and_closes_what_does_not():
 
 
 def test_lender_makes_a_new_one_where_an_idle_one_was_cut():
-    lent = Lender(1)
+    lent: Any = Lender(1)
     cut = lent.lend(Fake)
     lent.take_back(cut)
     cut.is_cut = True
@@ -113,7 +115,7 @@ def test_lender_makes_a_new_one_where_an_idle_one_was_cut():
 
 def test_lender_says_what_to_do_when_all_stay_in_use(monkeypatch):
     monkeypatch.setattr(lender, "PATIENCE_SECONDS", 0.01)
-    lent = Lender(1)
+    lent: Any = Lender(1)
     lent.lend(Fake)
     with pytest.raises(psycopg.OperationalError, match="DURABLEOPS_STEP_CONNECTIONS"):
         lent.lend(Fake)
@@ -123,7 +125,7 @@ def test_place_of_a_connection_that_could_not_be_made_is_free_again():
     def fail() -> None:
         raise psycopg.OperationalError("away")
 
-    lent = Lender(1)
+    lent: Any = Lender(1)
     for _ in range(3):
         with pytest.raises(psycopg.OperationalError, match="away"):
             lent.lend(fail)
@@ -131,6 +133,6 @@ def test_place_of_a_connection_that_could_not_be_made_is_free_again():
 
 
 def test_what_was_never_lent_is_not_taken_back():
-    lent = Lender(1)
+    lent: Any = Lender(1)
     lent.take_back(Fake())
     assert lent.open_connections == 0

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from durableops import AsyncRun, Call, Retry, Run, step, tool, workflow
+from durableops import Call, Retry, Run, step, tool, workflow
 from runs.models import Tenant
 from tests.acceptance.scripted.script import Facts, deliver_to_file, mark, pass_gate
 
@@ -45,7 +45,7 @@ class Mixed:
         run.call(deliver, resource=f"{run.id}/first", folder=run.state.folder)
 
     @step(retry=AT_ONCE)
-    async def second(run: AsyncRun) -> None:
+    async def second(run: Any) -> None:
         mark(run, "began")
         while not (Path(run.state.folder) / "gate").exists():
             await asyncio.sleep(0.02)
