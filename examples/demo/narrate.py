@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from examples.demo.account import Account
@@ -83,12 +84,14 @@ class Narrator:
         self._out.flush()
 
 
-def summary(state: dict[str, Any], *, receipts: Iterable[ReceiptLike], avoided: int, account: Account) -> str:
+def summary(
+    state: dict[str, Any], *, receipts: Iterable[ReceiptLike], avoided: int, account: Account, rejects: Path
+) -> str:
     """What was imported, what was rejected, each resume and its reason, and what the two logs say to each other."""
     lines = [
         "",
         f"Imported   {state['imported']:,} of {state['rows']:,} rows from {state['source']}",
-        f"Rejected   {state['rejected']:,} rows, {state['duplicates']:,} of them duplicates",
+        f"Rejected   {state['rejected']:,} rows, {state['duplicates']:,} of them duplicates{f', with line and reason in {rejects}' if state['rejected'] else ''}",
         "Resumes",
         *(f"  {receipt.number}. {_resume(receipt)}" for receipt in receipts),
         f"Calls      {avoided:,} answered from the record instead of being made again",

@@ -32,6 +32,11 @@ class Options:
     folder: Path
     """This demo's logs, the desk's data and the rejects."""
 
+    @property
+    def output(self) -> Path:
+        """Where the runs keep their files, each in a folder of its own."""
+        return self.folder / "output"
+
 
 def read_options(environ: Mapping[str, str]) -> Options:
     """ONCE and CSV, as `make demo` passes them on; DEMO_FOLDER is for tests."""

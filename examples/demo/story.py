@@ -123,7 +123,8 @@ class Story:
         account = self._account(run_id)
         state, resumes, avoided = record.totals(run_id)
         receipts = record.receipts(run_id)
-        self.narrator.plain(summary(state, receipts=receipts, avoided=avoided, account=account))
+        rejects = self.options.output / str(run_id) / "rejects.csv"
+        self.narrator.plain(summary(state, receipts=receipts, avoided=avoided, account=account, rejects=rejects))
         return {
             "state": view.state,
             "rows": state["rows"],

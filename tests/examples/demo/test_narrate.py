@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from examples.demo.account import Account
 from examples.demo.narrate import Narrator, summary
@@ -51,9 +52,10 @@ def test_progress_of_nothing_says_nothing():
 def test_the_summary_names_each_resume_and_each_cause():
     account = Account(requests=9, tickets=8, repeated_keys=1, explained={"worker_lost": 1})
 
-    text = summary(STATE, receipts=[Resumed()], avoided=99, account=account)
+    text = summary(STATE, receipts=[Resumed()], avoided=99, account=account, rejects=Path("out/rejects.csv"))
 
     assert "8 of 10 rows" in text
+    assert "with line and reason in out/rejects.csv" in text
     assert "1. worker_lost, step execute: process 7 ended; back in a worker's hand after 0.40 s; 99 results" in text
     assert "1 repeats after: worker_lost" in text
     assert "PROBLEM" not in text
@@ -62,7 +64,7 @@ def test_the_summary_names_each_resume_and_each_cause():
 def test_the_summary_names_each_problem():
     account = Account(requests=9, tickets=9, repeated_keys=1, unexplained_repeats=["k"], duplicate_tickets=1)
 
-    text = summary(STATE, receipts=[], avoided=0, account=account)
+    text = summary(STATE, receipts=[], avoided=0, account=account, rejects=Path("out/rejects.csv"))
 
     assert "PROBLEM: 1 keys were sent more often than our records explain" in text
     assert "PROBLEM: 1 tickets are there twice" in text
