@@ -10,7 +10,7 @@ from durableops.authoring.definitions import ToolDefinition
 from durableops.checkpoints.failures import safe_text
 from durableops.checkpoints.states import decode_state
 from durableops.engine import calls, logic, waits
-from durableops.engine.checks import check_may_go_on
+from durableops.engine.checks import check_may_go_on, flush_if_stale
 from durableops.engine.drivers import AsyncDriver, SyncDriver
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Logic
@@ -96,6 +96,14 @@ class SyncRun(_Facts):
 
     def _do(self, piece: Logic[Any]) -> Any:
         return self._driver.run(piece)
+
+    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
+        super().progress(done, total, note)
+        self._do(flush_if_stale(self._hand))
+
+    def log(self, message: str, /, *, level: str = "info", **fields: Any) -> None:
+        super().log(message, level=level, **fields)
+        self._do(flush_if_stale(self._hand))
 
     def call(self, tool: ToolDefinition, /, *, resource: str = "", key: str = "", **request: Any) -> Any:
         return self._do(calls.call(self._hand, tool, resource=resource, key=key, request=request))

@@ -74,3 +74,22 @@ def test_a_run_whose_write_was_refused_under_its_own_fence_is_handed_back(engine
     run = Run.objects.get(pk=run_id)
     assert (refused, run.state, run.resumes) == ([run_id], "succeeded", 1)
     assert run.receipts.get().cause == "refused_write"
+
+
+def test_progress_and_log_lines_are_seen_while_the_step_still_computes(engine: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("durableops.engine.hand.FLUSH_AFTER_SECONDS", 0.0)
+    seen: list[tuple[int | None, list[str]]] = []
+
+    @workflow(name="telling", version=1, state=Nothing)
+    class Telling:
+        @step
+        def compute(run: Any) -> None:
+            run.progress(3, 10)
+            run.log("half-way")
+            row = Run.objects.get(pk=run.id)
+            seen.append((row.progress_done, list(row.log_lines.values_list("message", flat=True))))
+
+    start("telling", {}, tenant=make_tenant(), actor="a test")
+    engine.drain()
+
+    assert seen == [(3, ["half-way"])]
