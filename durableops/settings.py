@@ -40,6 +40,13 @@ DATABASE_URL = env.str("DATABASE_URL", "")
 # The role that owns the tables; only commands that change the schema use it (manage.py).
 DATABASE_OWNER_URL = env.str("DATABASE_OWNER_URL", "")
 REDIS_URL = env.str("REDIS_URL", "")
+for _name, _url, _schemes in (
+    ("DATABASE_URL", DATABASE_URL, ("postgresql", "postgres")),
+    ("DATABASE_OWNER_URL", DATABASE_OWNER_URL, ("postgresql", "postgres")),
+    ("REDIS_URL", REDIS_URL, ("redis", "rediss", "unix")),
+):
+    if _url and _url.partition("://")[0] not in _schemes:  # it may hold a password, so it is not repeated
+        raise ImproperlyConfigured(f"{_name} does not begin with {'://, '.join(_schemes)}://; give such an address.")
 
 
 def _refusals() -> list[str]:

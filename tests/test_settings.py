@@ -49,6 +49,9 @@ def test_production_starts_with_settings_that_are_fit():
         ({"DATABASE_URL": ""}, "DATABASE_URL is not set"),
         ({"REDIS_URL": ""}, "REDIS_URL is not set"),
         ({"DURABLEOPS_ENV": "staging"}, "'staging'"),
+        ({"DATABASE_URL": "mysql://app:s3cret@db/x"}, "DATABASE_URL does not begin with postgresql://"),
+        ({"DATABASE_OWNER_URL": "nonsense"}, "DATABASE_OWNER_URL does not begin with postgresql://"),
+        ({"REDIS_URL": "127.0.0.1:6379"}, "REDIS_URL does not begin with redis://"),
         ({"DURABLEOPS_LEASE_SECONDS": "soon"}, "DURABLEOPS_LEASE_SECONDS"),
     ],
 )
@@ -57,6 +60,7 @@ def test_production_refuses_to_start(change: dict[str, str], complaint: str):
     assert refused.returncode != 0
     assert complaint in refused.stderr
     assert "Traceback" not in refused.stderr
+    assert "s3cret" not in refused.stderr
 
 
 def test_refusal_does_not_repeat_the_secret():
