@@ -88,10 +88,11 @@ def summary(
     state: dict[str, Any], *, receipts: Iterable[ReceiptLike], avoided: int, account: Account, rejects: Path
 ) -> str:
     """What was imported, what was rejected, each resume and its reason, and what the two logs say to each other."""
+    where = f", with line and reason in {rejects}" if state["rejected"] else ""
     lines = [
         "",
         f"Imported   {state['imported']:,} of {state['rows']:,} rows from {state['source']}",
-        f"Rejected   {state['rejected']:,} rows, {state['duplicates']:,} of them duplicates{f', with line and reason in {rejects}' if state['rejected'] else ''}",
+        f"Rejected   {state['rejected']:,} rows, {state['duplicates']:,} of them duplicates{where}",
         "Resumes",
         *(f"  {receipt.number}. {_resume(receipt)}" for receipt in receipts),
         f"Calls      {avoided:,} answered from the record instead of being made again",
