@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from django.db import connection
 from rq import Queue
 
 from durableops.engine import bell, commands
@@ -18,8 +19,14 @@ pytestmark = [pytest.mark.engine, pytest.mark.drill, pytest.mark.django_db(trans
 
 
 def holds_its_locks() -> bool:
-    """Whether an upkeep stands in the middle of its transaction."""
-    return any(state == "idle in transaction" for _, state, _, _ in backends("durableops upkeep"))
+    """Whether an upkeep stands in the middle of its transaction, and is not merely between two of its statements."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND state = %s"
+            " AND application_name = 'durableops upkeep' AND clock_timestamp() - state_change > interval '0.1 s')",
+            ["idle in transaction"],
+        )
+        return bool(cursor.fetchone()[0])
 
 
 def recover_despite(pool: Pool, desk: Desk, number: signal.Signals) -> Program:
