@@ -92,12 +92,12 @@ def summary(
     lines = [
         "",
         f"Imported   {state['imported']:,} of {state['rows']:,} rows from {state['source']}",
-        f"Rejected   {state['rejected']:,} rows, {state['duplicates']:,} of them duplicates{where}",
+        f"Rejected   {_many(state['rejected'], 'row')}, {state['duplicates']:,} of them repeated an earlier row{where}",
         "Resumes",
         *(f"  {receipt.number}. {_resume(receipt)}" for receipt in receipts),
         f"Calls      {avoided:,} answered from the record instead of being made again",
         f"The desk   saw {account.requests:,} requests and holds {account.tickets:,} tickets",
-        *(f"  {count:,} repeats after: {cause}" for cause, count in sorted(account.explained.items())),
+        *(f"  {_many(count, 'repeat')} after: {cause}" for cause, count in sorted(account.explained.items())),
         *(f"  PROBLEM: {text}" for text in problems(account)),
     ]
     if account.is_clean:
@@ -123,5 +123,13 @@ def _resume(receipt: ReceiptLike) -> str:
     if receipt.recovery_seconds is not None:
         text += f"; back in a worker's hand after {receipt.recovery_seconds:.2f} s"
     if receipt.reused_effects or receipt.repeated_effects:
-        text += f"; {receipt.reused_effects} results reused, {receipt.repeated_effects} calls sent again with old keys"
+        text += (
+            f"; {_many(receipt.reused_effects, 'result')} reused,"
+            f" {_many(receipt.repeated_effects, 'call')} sent again with old keys"
+        )
     return text
+
+
+def _many(count: int, what: str) -> str:
+    """A count with its noun."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

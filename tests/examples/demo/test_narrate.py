@@ -57,7 +57,7 @@ def test_the_summary_names_each_resume_and_each_cause():
     assert "8 of 10 rows" in text
     assert "with line and reason in out/rejects.csv" in text
     assert "1. worker_lost, step execute: process 7 ended; back in a worker's hand after 0.40 s; 99 results" in text
-    assert "1 repeats after: worker_lost" in text
+    assert "1 repeat after: worker_lost" in text
     assert "PROBLEM" not in text
 
 
