@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 import httpx
@@ -112,10 +110,6 @@ SLOW_URL = "BENCH_SLOW_URL"
 
 CLIENTS = 4
 """A client looks through all its connections with each request: some hundreds in each are quicker than a thousand."""
-
-# httpcore looks for it with each lock it makes, and where it is not installed the search takes longer than the request.
-if find_spec("sniffio") is None:
-    sys.modules["sniffio"] = None  # type: ignore[assignment]  # how Python is told that a module is not there
 
 
 @lru_cache(maxsize=CLIENTS)
