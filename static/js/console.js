@@ -69,7 +69,10 @@ const dialog = document.getElementById("dialog");
 document.addEventListener("htmx:afterSwap", (event) => {
   if (event.detail.target === dialog && !dialog.open && dialog.firstElementChild) {
     dialog.showModal();
-    dialog.querySelector("[autofocus]")?.focus();
+    const first = dialog.querySelector("[autofocus]");
+    first?.focus();
+    // htmx would focus it once more when it settles, and take the focus back from whoever is quicker.
+    first?.removeAttribute("autofocus");
   }
 });
 document.addEventListener("verb-done", () => dialog?.close());

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from durableops.clock import db_now
 from durableops.engine.inbound import send_event
 from runs.models import Checkpoint, IdempotencyRecord, Run, RunEvent, Wait, Worker
 from tests.acceptance.pool import Desk, Pool, Told
@@ -212,6 +213,8 @@ def charged_by_a_worker_that_died(pool: Pool, desk: Desk, *, fails: bool = False
     run = desk.start("acc-charge", fails=fails)
     patiently(run.world, hoping_for="a charge that went out")
     visitor.kill_both()
+    # The bank forgets quickly, but a death on this machine is noticed more quickly still.
+    patiently(lambda: all(effect.window_ends_at < db_now() for effect in run.effects()), hoping_for="a closed key window")
     pool.worker.unpark()
     return run
 
