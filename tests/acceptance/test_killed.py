@@ -214,7 +214,9 @@ def charged_by_a_worker_that_died(pool: Pool, desk: Desk, *, fails: bool = False
     patiently(run.world, hoping_for="a charge that went out")
     visitor.kill_both()
     # The bank forgets quickly, but a death on this machine is noticed more quickly still.
-    patiently(lambda: all(effect.window_ends_at < db_now() for effect in run.effects()), hoping_for="a closed key window")
+    patiently(
+        lambda: all(effect.window_ends_at < db_now() for effect in run.effects()), hoping_for="a closed key window"
+    )
     pool.worker.unpark()
     return run
 
