@@ -214,9 +214,12 @@ def charged_by_a_worker_that_died(pool: Pool, desk: Desk, *, fails: bool = False
     patiently(run.world, hoping_for="a charge that went out")
     visitor.kill_both()
     # The bank forgets quickly, but a death on this machine is noticed more quickly still.
-    patiently(
-        lambda: all(effect.window_ends_at < db_now() for effect in run.effects()), hoping_for="a closed key window"
-    )
+
+    def forgotten() -> bool:
+        ends = [effect.window_ends_at for effect in run.effects()]
+        return all(end is not None and end < db_now() for end in ends)
+
+    patiently(forgotten, hoping_for="a closed key window")
     pool.worker.unpark()
     return run
 
