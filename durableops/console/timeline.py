@@ -11,7 +11,6 @@ from durableops.console.words import length, moment, seconds_between
 from runs.states import TERMINAL
 
 LEFT, RIGHT, ROW, TOP, FOLDED = 132.0, 884.0, 34.0, 28.0, 84.0
-WIDTH = 900.0
 NARROWEST = 2.5
 FOLD_SHARE = 0.12
 """Idle is folded when it takes more than this share of the whole."""
