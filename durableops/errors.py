@@ -12,7 +12,9 @@ The tree::
       RunNotFound                 404
       WorkflowNotFound            404
       TokenNotFound               404
+      BulkNotFound                404
       TransitionRefused           the run's state does not allow this event (409)
+      BulkRefused                 the bulk action's state does not allow this (409)
       StartConflict               same start key, other input (409)
       EventConflict               same event id, other content (409)
       StaleFence                  a newer claim owns the run (409)
@@ -130,6 +132,20 @@ class TokenNotFound(DurableOpsError):
 
     code = "token.not_found"
     http_status = 404
+
+
+class BulkNotFound(DurableOpsError):
+    """There is no such bulk action, or it belongs to somebody else."""
+
+    code = "bulk.not_found"
+    http_status = 404
+
+
+class BulkRefused(DurableOpsError):
+    """The bulk action's present state does not allow this; nothing was changed."""
+
+    code = "bulk.refused"
+    http_status = 409
 
 
 class TransitionRefused(DurableOpsError):

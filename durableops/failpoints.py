@@ -30,6 +30,7 @@ class Point(StrEnum):
     AFTER_BELL_TAKEN = "after_bell_taken"
     BEFORE_PARENT_NUDGED = "before_parent_nudged"
     REAPER_HOLDS_LOCKS = "reaper_holds_locks"
+    BEFORE_BULK_ITEM_COMMITS = "before_bulk_item_commits"
 
 
 class FailpointReached(Exception):

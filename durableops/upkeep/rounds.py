@@ -10,7 +10,7 @@ from types import FrameType
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine.database import ConnectionLost, Database
-from durableops.upkeep import sweep, timers
+from durableops.upkeep import bulk, sweep, timers
 from durableops.upkeep.reaper import Reaper
 from runs.states import PARKED
 
@@ -25,6 +25,7 @@ SELECT EXISTS (SELECT 1 FROM runs_run r JOIN runs_worker w ON w.id = r.worker_id
     EXISTS (SELECT 1 FROM runs_wait WHERE state = 'open' AND expires_at <= now()),
     EXISTS (SELECT 1 FROM runs_run WHERE deadline_at <= now()
             AND state IN ({", ".join(f"'{s}'" for s in sorted(PARKED))})),
+    EXISTS (SELECT 1 FROM runs_bulk WHERE state = 'running'),
     EXISTS (SELECT 1 FROM runs_run WHERE state = 'queued' AND NOT paused AND due_at <= now())"""
 
 
@@ -36,11 +37,13 @@ class Rounds:
         self._database = Database(name="upkeep")
         self._reaper = Reaper(self._database)
         self._next_sweep = 0.0
+        self._bulk = bulk.BulkThread()
 
     def run(self) -> None:
         """Make rounds until SIGTERM or SIGINT."""
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
+        self._bulk.start()
         while not self._stop.is_set():
             try:
                 self.make_one()
@@ -48,6 +51,7 @@ class Rounds:
                 logger.warning("the database is away, upkeep waits: %s", str(lost).splitlines()[0])
                 self._wait_for_database()
             self._stop.wait(self._pause())
+        self._bulk.end()
         self._database.close()
 
     def _pause(self) -> float:
@@ -64,9 +68,12 @@ class Rounds:
             todo, (self._release, timers.wake_due, timers.expire_waits, timers.end_overdue), strict=False
         ):
             moved += work(self._database) if needed else 0
+        if todo[-2]:
+            self._bulk.poke()
         if monotonic() >= self._next_sweep:
             self._next_sweep = monotonic() + SWEEP_SECONDS
             moved += sweep.sweep(self._database)
+            bulk.forget_previews(self._database)
         if moved or todo[-1]:
             # Also for bells that were lost, and for runs whose delay has just passed.
             sweep.ring_for_claimable(self._database)

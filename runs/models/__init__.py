@@ -5,6 +5,7 @@ from __future__ import annotations
 from runs.models.access import ApiToken, Membership, Tenant
 from runs.models.artifact import Artifact
 from runs.models.audit import AuditEntry
+from runs.models.bulk import Bulk, BulkItem
 from runs.models.checkpoint import Checkpoint
 from runs.models.drill import DrillReport
 from runs.models.effect import Decision, IdempotencyRecord
@@ -19,6 +20,8 @@ __all__ = [
     "ApiToken",
     "Artifact",
     "AuditEntry",
+    "Bulk",
+    "BulkItem",
     "Checkpoint",
     "Decision",
     "DrillReport",

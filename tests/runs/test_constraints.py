@@ -34,6 +34,7 @@ from tests.factories import (
     make_worker,
     now,
 )
+from tests.runs import bulk_violations
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -150,6 +151,7 @@ VIOLATIONS = {
         role="king"
     ),
 }
+VIOLATIONS |= bulk_violations.VIOLATIONS
 
 
 def unsaved_plan() -> WorkflowPlan:

@@ -1,0 +1,106 @@
+"""What people do to a bulk action as a whole: start it, hold it, let it go on, abort it. Each with its audit entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connection, transaction
+
+from durableops.checkpoints.failures import safe_text
+from durableops.engine.commands import MAX_REASON_CHARACTERS
+from durableops.engine.waking import db_now
+from durableops.errors import BulkNotFound, BulkRefused, InputRefused
+from runs.models import AuditEntry, Bulk, Tenant
+
+
+def find(bulk_id: int, *, tenant: Tenant) -> Bulk:
+    """One bulk action. Raises BulkNotFound, also for one of another tenant."""
+    found = Bulk.objects.filter(pk=bulk_id, tenant=tenant).first()
+    if found is None:
+        raise BulkNotFound(f"there is no bulk action {bulk_id} here.")
+    return found
+
+
+def start(bulk_id: int, *, tenant: Tenant, actor: str, reason: str) -> Bulk:
+    """Begin to execute a previewed action: exactly the runs that were captured. Starting twice is refused."""
+    return _move(bulk_id, "start", "running", {"preview"}, tenant=tenant, actor=actor, reason=reason)
+
+
+def hold(bulk_id: int, *, tenant: Tenant, actor: str, reason: str) -> Bulk:
+    """Pause it: no further run is touched once this has returned. What was done stays done."""
+    return _move(bulk_id, "pause", "paused", {"running"}, tenant=tenant, actor=actor, reason=reason)
+
+
+def go_on(bulk_id: int, *, tenant: Tenant, actor: str, reason: str) -> Bulk:
+    """Let a paused one go on with the runs that are left."""
+    return _move(bulk_id, "resume", "running", {"paused"}, tenant=tenant, actor=actor, reason=reason)
+
+
+def abort(bulk_id: int, *, tenant: Tenant, actor: str, reason: str) -> Bulk:
+    """End it: the runs that are left stay as they are, and no further one is touched once this has returned."""
+    return _move(bulk_id, "abort", "aborted", {"running", "paused"}, tenant=tenant, actor=actor, reason=reason)
+
+
+def discard(bulk_id: int, *, tenant: Tenant) -> None:
+    """Forget a preview; nothing was done, so nothing is audited. Raises BulkRefused once it was started."""
+    with transaction.atomic():
+        bulk = _locked(bulk_id, tenant)
+        if bulk.state != "preview":
+            raise _refused(bulk, "discard", "a preview")
+        bulk.delete()
+
+
+def _move(bulk_id: int, what: str, target: str, sources: set[str], *, tenant: Tenant, actor: str, reason: str) -> Bulk:
+    said = safe_text(reason.strip(), limit=MAX_REASON_CHARACTERS)
+    if not said:
+        raise InputRefused("a bulk action wants a reason; it stands in the audit.", path="/reason")
+    with transaction.atomic(), connection.cursor() as cursor:
+        bulk = _locked(bulk_id, tenant)
+        if bulk.state not in sources:
+            raise _refused(bulk, what, " or ".join(sorted(sources)))
+        before, now = bulk.state, db_now(cursor)
+        bulk.state, bulk.held_by = target, actor if target in ("paused", "aborted") else ""
+        if what == "start":
+            bulk.actor, bulk.reason, bulk.started_at = actor, said, now
+        if bulk.is_final:
+            bulk.finished_at = now
+        bulk.save(update_fields=["state", "held_by", "actor", "reason", "started_at", "finished_at"])
+        _audit(bulk, what, actor=actor, reason=said, before={"state": before})
+    return bulk
+
+
+def _locked(bulk_id: int, tenant: Tenant) -> Bulk:
+    """With its row locked: waits for the run that is being done just now, and lets no other begin."""
+    found = Bulk.objects.select_for_update(no_key=True).filter(pk=bulk_id, tenant=tenant).first()
+    if found is None:
+        raise BulkNotFound(f"there is no bulk action {bulk_id} here.")
+    return found
+
+
+def _refused(bulk: Bulk, what: str, wanted: str) -> BulkRefused:
+    by = f" by {bulk.held_by or bulk.actor}" if bulk.state != "preview" else ""
+    return BulkRefused(
+        f"bulk action {bulk.pk} is {bulk.state}{by}; '{what}' needs {wanted}. Nothing was changed.",
+        bulk=bulk.pk,
+        state=bulk.state,
+        wanted=wanted,
+    )
+
+
+def _audit(bulk: Bulk, what: str, *, actor: str, reason: str, before: dict[str, Any]) -> None:
+    AuditEntry.objects.create(
+        tenant_id=bulk.tenant_id,
+        actor=actor,
+        verb=f"bulk_{what}",
+        target_kind="bulk",
+        target_id=str(bulk.pk),
+        reason=reason,
+        before=before,
+        after={
+            "state": bulk.state,
+            "verb": bulk.verb,
+            "runs": bulk.runs,
+            "selection": bulk.selection.get("words", ""),
+            "arguments": bulk.arguments,
+        },
+    )
