@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from examples.ticket_desk.messages import Answer, Arrival, answer_of_ticket, problem
+from examples.serving.messages import Answer, problem
+from examples.serving.service import Received
+from examples.serving.storage import finish, reading, rows_of
+from examples.ticket_desk.messages import Arrival, answer_of_ticket
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS requests (
@@ -50,25 +50,6 @@ Standing = Literal["fresh", "replayed", "conflict", "busy"]
 """What a key is worth: never seen, answered before, seen with another body, or still being worked on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Received:
-    """A request that is on record, and the standing of its key."""
-
-    request_id: int
-    standing: Standing
-    answer: Answer | None
-    """The answer to give at once; None when the work is still to be done."""
-
-
-def open_for_writing(path: Path) -> sqlite3.Connection:
-    """The one writing connection. FULL: an accepted request is on the disk before it is answered."""
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.executescript(SCHEMA)
-    return connection
-
-
 def forget_unfinished(connection: sqlite3.Connection) -> None:
     """After a crash: a claimed key without an answer did nothing, since a ticket and its answer are one commit."""
     connection.execute("DELETE FROM keys WHERE status IS NULL")
@@ -85,11 +66,11 @@ def receive(
     ).lastrowid
     assert request_id is not None
     if not (claim and arrival.key):
-        return Received(request_id=request_id, standing="fresh", answer=None)
+        return Received(request_id=request_id)
     standing, answer = _claim_key(connection, arrival, oldest=arrival.received_at - key_retention_seconds)
     if answer is not None:
         finish(connection, request_id, outcome=standing, status=answer.status, at=arrival.received_at)
-    return Received(request_id=request_id, standing=standing, answer=answer)
+    return Received(request_id=request_id, answer=answer)
 
 
 def _claim_key(connection: sqlite3.Connection, arrival: Arrival, *, oldest: float) -> tuple[Standing, Answer | None]:
@@ -123,34 +104,13 @@ def open_ticket(connection: sqlite3.Connection, arrival: Arrival, *, request_id:
     return answer
 
 
-def finish(connection: sqlite3.Connection, request_id: int, *, outcome: str, status: int | None, at: float) -> None:
-    """Record how a request ended."""
-    connection.execute(
-        "UPDATE requests SET outcome = ?, status = ?, answered_at = ? WHERE id = ?", (outcome, status, at, request_id)
-    )
-
-
-def note_client_gone(connection: sqlite3.Connection, request_id: int) -> None:
-    """Record that nobody was left to read the answer."""
-    connection.execute("UPDATE requests SET client_gone = 1 WHERE id = ?", (request_id,))
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection; WAL lets it read while the writer writes."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        connection.row_factory = sqlite3.Row
-        yield connection
-
-
 def page_of(path: Path, table: Literal["requests", "tickets"], *, after: int, limit: int) -> list[dict[str, Any]]:
     """Rows with an id above `after`, oldest first."""
     statement = {
         "requests": "SELECT * FROM requests WHERE id > ? ORDER BY id LIMIT ?",
         "tickets": "SELECT * FROM tickets WHERE id > ? ORDER BY id LIMIT ?",
     }[table]
-    with reading(path) as connection:
-        return [dict(row) for row in connection.execute(statement, (after, limit))]
+    return rows_of(path, statement, (after, limit))
 
 
 def stats(path: Path) -> dict[str, Any]:

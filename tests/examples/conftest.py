@@ -1,4 +1,4 @@
-"""A running ticket desk for the tests of the examples."""
+"""Running services for the tests of the examples."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.desks import DeskClient, running_desk
+from tests.examples.desks import DeskClient, LedgerClient, running_desk, running_ledger
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[DeskClient]:
     with running_desk(tmp_path / "desk") as running:
+        yield running
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[LedgerClient]:
+    with running_ledger(tmp_path / "ledger") as running:
         yield running

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from examples.ticket_desk.faults import FaultBook, read_fault
-from examples.ticket_desk.messages import Arrival, BadRequest
+from examples.serving.faults import FaultBook, read_fault
+from examples.serving.messages import BadRequest
+from examples.ticket_desk.messages import Arrival
 from tests.examples.desks import DeskClient
 from tests.waiting import eventually
 

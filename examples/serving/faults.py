@@ -6,11 +6,11 @@ import fnmatch
 import math
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
-from examples.ticket_desk.messages import Arrival, BadRequest
+from examples.serving.messages import BadRequest
 
-Kind = Literal["delay", "timeout", "drop", "limit", "error", "slow", "hold"]
+Kind = Literal["delay", "timeout", "drop", "limit", "error", "refuse", "slow", "hold"]
 When = Literal["before", "after"]
 
 USUAL_MOMENT: dict[Kind, When] = {
@@ -19,14 +19,27 @@ USUAL_MOMENT: dict[Kind, When] = {
     "drop": "after",
     "limit": "before",
     "error": "before",
+    "refuse": "before",
     "slow": "after",
     "hold": "after",
 }
-"""Whether a fault strikes before or after the ticket is made, unless the request for the fault says otherwise.
+"""Whether a fault strikes before or after the work is done, unless the request for the fault says otherwise.
 After is the interesting one: the work was done, and the sender does not hear of it."""
 
 USUAL_SECONDS: dict[Kind, float] = {"timeout": 30.0, "hold": 600.0}
 MAX_SECONDS = 3600.0
+
+
+class Arrival(Protocol):
+    """A request, as far as faults choose by it."""
+
+    @property
+    def key(self) -> str:
+        """The key it came with; empty if none."""
+
+    @property
+    def title(self) -> str:
+        """What a person would call it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +48,8 @@ class FaultRequest:
 
     kind: Kind
     """delay and timeout wait `seconds`; drop closes the connection unanswered; limit answers 429 with `Retry-After`;
-    error answers 500; slow sends the answer byte by byte over `seconds`; hold waits until released."""
+    error answers 500; refuse answers 422; slow sends the answer byte by byte over `seconds`; hold waits until
+    released."""
     when: When
     seconds: float
     retry_after: float
@@ -63,7 +77,7 @@ class Fault:
     @property
     def refuses(self) -> bool:
         """True if the request is turned away with nothing done, its key free for the next try."""
-        return self.wanted.when == "before" and self.wanted.kind in ("drop", "limit", "error")
+        return self.wanted.when == "before" and self.wanted.kind in ("drop", "limit", "error", "refuse")
 
     def as_json(self) -> dict[str, Any]:
         """What `GET /faults` shows."""
@@ -93,6 +107,8 @@ def read_fault(fields: Any) -> FaultRequest:
     when = fields.get("when", USUAL_MOMENT[kind])
     if when not in get_args(When):
         raise BadRequest(f"when is {when!r}; wanted before or after")
+    if (kind, when) == ("refuse", "after"):
+        raise BadRequest("a refusal after the work would be a lie; wanted before")
     return FaultRequest(
         kind=kind,
         when=when,

@@ -18,12 +18,12 @@ Change = Callable[[sqlite3.Connection], Any]
 
 
 class Journal:
-    """The only writer of the desk's database."""
+    """The only writer of a service's database."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._waiting: queue.SimpleQueue[tuple[Change, Future[Any]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="desk-journal", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
         self._thread.start()
 
     def record[T](self, change: Callable[[sqlite3.Connection], T]) -> T:
@@ -54,7 +54,7 @@ class Journal:
             self._connection.execute("BEGIN IMMEDIATE")
             values = [change(self._connection) for change, _ in batch]
             self._connection.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - each caller gets it; the thread must live, or the desk hangs
+        except Exception as error:  # noqa: BLE001 - each caller gets it; the thread must live, or the service hangs
             # One change spoils its batch: nobody in it is told "done", so nobody believes what is not on the disk.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
