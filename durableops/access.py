@@ -24,13 +24,15 @@ class Permission(StrEnum):
     SEND = "events:send"
     OPERATE = "runs:operate"
     DECIDE = "approvals:decide"
+    SETTLE = "effects:settle"
+    """Say what became of an effect in doubt, and let a legacy system's queue go on."""
     ADMINISTER = "tenant:administer"
     """Members, tokens, and whatever changes many runs at once."""
 
 
 _READS = frozenset({Permission.VIEW})
-_OPERATES = _READS | {Permission.START, Permission.SEND, Permission.OPERATE}
-_DECIDES = _READS | {Permission.DECIDE}
+_OPERATES = _READS | {Permission.START, Permission.SEND, Permission.OPERATE, Permission.SETTLE}
+_DECIDES = _READS | {Permission.DECIDE, Permission.SETTLE}
 
 GRANTS: dict[str, frozenset[Permission]] = {
     Role.VIEWER: _READS,
@@ -47,6 +49,7 @@ SCOPES: tuple[Permission, ...] = (
     Permission.SEND,
     Permission.OPERATE,
     Permission.DECIDE,
+    Permission.SETTLE,
 )
 """What a token may be given. Administration is for people, who can be asked."""
 

@@ -23,6 +23,8 @@ The tree::
       CompatibilityError          recorded bytes cannot be read by today's code
       EffectConflict              same slot, other request: unsent and shown
       EffectInDoubt               an effect may or may not have happened
+      EffectGivenUp               a person gave up finding out whether an effect happened
+      DoubtNotFound               404
       CallTimeout                 one call of a tool took longer than its timeout
       CallFailed                  a call gave up after its retries
       CallsFailed                 some calls of one call_many gave up
@@ -223,6 +225,23 @@ class EffectInDoubt(DurableOpsError):
 
     code = "effect.in_doubt"
     http_status = 409
+
+
+class EffectGivenUp(DurableOpsError):
+    """A person gave up finding out whether the effect happened, or had it undone; the step may go on without it.
+
+    It may have happened. It is not sent again.
+    """
+
+    code = "effect.given_up"
+    http_status = 409
+
+
+class DoubtNotFound(DurableOpsError):
+    """There is no such doubt, or it belongs to somebody else."""
+
+    code = "doubt.not_found"
+    http_status = 404
 
 
 class CallTimeout(DurableOpsError):

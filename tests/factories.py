@@ -11,7 +11,8 @@ from uuid import UUID
 from django.contrib.auth.models import User
 
 from runs.ids import uuid7
-from runs.models import Checkpoint, IdempotencyRecord, Membership, Run, Tenant, Wait, Worker, WorkflowPlan
+from runs.models import Checkpoint, Doubt, IdempotencyRecord, Membership, Run, Tenant, Wait, Worker, WorkflowPlan
+from runs.models.effect import UNSETTLED
 from runs.states import TERMINAL, State
 
 _numbers = itertools.count(1_000_000)
@@ -151,9 +152,22 @@ def make_effect(run: Run, *, state: str = "intended", **over: Any) -> Idempotenc
         "safety": "keyed",
         "state": state,
         "fence": run.fence,
-        "completed_at": None if state in ("intended", "in_doubt") else now(),
+        "completed_at": None if state in UNSETTLED else now(),
     }
+    if over.get("safety") == "legacy":
+        values |= {"system": over.get("tool", "send"), "queue_order": number, "holds_system": state == "intended"}
     return IdempotencyRecord.objects.create(run=run, **(values | over))
+
+
+def make_doubt(effect: IdempotencyRecord, **over: Any) -> Doubt:
+    """An open doubt about an effect that is in doubt, as the engine opens it."""
+    values: dict[str, Any] = {
+        "tenant": effect.tenant,
+        "run": effect.run,
+        "cause": "call_timeout",
+        "why": "no answer came in time",
+    }
+    return Doubt.objects.create(effect=effect, **(values | over))
 
 
 def make_due(run: Run | UUID) -> None:

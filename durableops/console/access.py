@@ -21,6 +21,7 @@ WHO: dict[Permission, str] = {
     Permission.SEND: "an operator or an admin",
     Permission.OPERATE: "an operator or an admin",
     Permission.DECIDE: "a reviewer or an admin",
+    Permission.SETTLE: "an operator, a reviewer or an admin",
     Permission.ADMINISTER: "an admin",
     Permission.VIEW: "a member",
 }

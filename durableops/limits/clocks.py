@@ -54,6 +54,7 @@ _WAIT_PHASES: dict[str, Phase] = {
     "event": Phase.WAITING_SYSTEM,
     "poll": Phase.WAITING_SYSTEM,
     "children": Phase.WAITING_SYSTEM,
+    "turn": Phase.WAITING_SYSTEM,
     "time": Phase.SLEEPING,
 }
 

@@ -147,6 +147,6 @@ def _case(choose: str) -> str:
     states = " ".join(f"WHEN '{state}' THEN '{said(phase)}'" for state, phase in _PHASES.items())
     kinds = " ".join(
         f"WHEN '{kind}' THEN '{said(phase_of_wait(kind))}'"
-        for kind in ("approval", "file", "event", "poll", "children", "time")
+        for kind in ("approval", "file", "event", "poll", "children", "time", "turn")
     )
     return f"CASE b.state {states} ELSE CASE {_WAIT_KIND} {kinds} ELSE '{said(Phase.WAITING_SYSTEM)}' END END"

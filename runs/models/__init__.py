@@ -7,6 +7,7 @@ from runs.models.artifact import Artifact
 from runs.models.audit import AuditEntry
 from runs.models.bulk import Bulk, BulkItem
 from runs.models.checkpoint import Checkpoint
+from runs.models.doubt import Doubt, System
 from runs.models.drill import DrillReport
 from runs.models.effect import Decision, IdempotencyRecord
 from runs.models.history import LogLine, Receipt, RunEvent
@@ -24,6 +25,7 @@ __all__ = [
     "BulkItem",
     "Checkpoint",
     "Decision",
+    "Doubt",
     "DrillReport",
     "IdempotencyRecord",
     "InboundEvent",
@@ -33,6 +35,7 @@ __all__ = [
     "Receipt",
     "Run",
     "RunEvent",
+    "System",
     "Tenant",
     "Wait",
     "Worker",

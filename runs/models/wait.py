@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-WAIT_KINDS = ("event", "approval", "file", "time", "poll", "children")
+WAIT_KINDS = ("event", "approval", "file", "time", "poll", "children", "turn")
 WAIT_STATES = ("open", "answered", "expired", "cancelled")
 ON_TIMEOUT = ("raise", "fail", "cancel", "continue")
 
@@ -73,6 +73,8 @@ class Wait(models.Model):
             models.Index(
                 fields=["expires_at"], name="wait_expiring", condition=Q(state="open", expires_at__isnull=False)
             ),
+            # engine.turns: who waits for this system's queue, or for this effect of another run.
+            models.Index(fields=["name", "correlation"], name="wait_open_turn", condition=Q(state="open", kind="turn")),
             # inbox and the children sweep.
             models.Index(fields=["kind", "id"], name="wait_open_by_kind", condition=Q(state="open")),
         ]

@@ -13,6 +13,7 @@ from runs.models import (
     AuditEntry,
     Checkpoint,
     Decision,
+    Doubt,
     IdempotencyRecord,
     InboundEvent,
     Membership,
@@ -20,11 +21,13 @@ from runs.models import (
     Receipt,
     Run,
     RunEvent,
+    System,
     Wait,
     WorkflowPlan,
 )
 from tests.factories import (
     make_checkpoint,
+    make_doubt,
     make_effect,
     make_person,
     make_plan,
@@ -76,6 +79,26 @@ def same_wait_twice():
     run = make_run()
     for _ in range(2):
         make_wait(run)
+
+
+def two_calls_on_the_wire_to_one_system():
+    for _ in range(2):
+        make_effect(make_run(), safety="legacy", tool="post")
+
+
+def dispatched_while_a_doubt_holds_the_queue():
+    make_effect(make_run(), safety="legacy", tool="post", state="in_doubt", holds_system=True)
+    make_effect(make_run(), safety="legacy", tool="post")
+
+
+def two_open_doubts_of_one_effect():
+    effect = make_effect(make_run(), state="in_doubt")
+    for _ in range(2):
+        make_doubt(effect)
+
+
+def doubted(**over: Any) -> Doubt:
+    return make_doubt(make_effect(make_run(), state="in_doubt"), **over)
 
 
 def one_event_for_two_waits():
@@ -131,6 +154,14 @@ VIOLATIONS = {
     "effect_safety_known": lambda: make_effect(make_run(), safety="brave"),
     "effect_completed_at_iff_known": lambda: make_effect(make_run(), state="succeeded", completed_at=None),
     "effect_resource_named": lambda: make_effect(make_run(), resource=""),
+    "effect_legacy_has_its_place": lambda: make_effect(make_run(), safety="legacy", state="queued", system=""),
+    "effect_queued_has_a_queue": lambda: make_effect(make_run(), state="queued"),
+    "effect_holds_its_system_while_unknown": lambda: make_effect(make_run(), safety="legacy", holds_system=False),
+    "effect_one_dispatched_per_system": two_calls_on_the_wire_to_one_system,
+    "doubt_one_open_per_effect": two_open_doubts_of_one_effect,
+    "doubt_settled_at_iff_settled": lambda: doubted(settled_at=now()),
+    "doubt_claimed_at_iff_claimed": lambda: doubted(claimed_by="ann"),
+    "system_paused_by_somebody": lambda: System.objects.create(name="ledger", paused=True),
     "decision_inputs_unique": with_run(decided),
     "artifact_content_unique": with_run(kept),
     "artifact_data_class_known": lambda: kept(make_run(), data_class="junk"),
@@ -264,7 +295,23 @@ def test_retention_may_delete_history_but_never_change_it():
     assert not RunEvent.objects.exists()
 
 
-@pytest.mark.parametrize("state", ["succeeded", "refused"])
+def test_doubt_holds_its_system_until_it_is_released():
+    with pytest.raises(IntegrityError) as refused:
+        dispatched_while_a_doubt_holds_the_queue()
+    assert refused_by(refused.value) == "effect_one_dispatched_per_system"
+    IdempotencyRecord.objects.update(holds_system=False)
+    make_effect(make_run(), safety="legacy", tool="post")
+    assert IdempotencyRecord.objects.filter(holds_system=True).count() == 1
+
+
+def test_settlement_of_a_doubt_is_final():
+    doubt = doubted(settled_at=now(), settled_as="happened", settled_by="ann")
+    with pytest.raises(IntegrityError) as refused:
+        Doubt.objects.filter(pk=doubt.pk).update(settled_as="did_not", settled_by="bob")
+    assert refused_by(refused.value) == "doubt_settlement_is_final"
+
+
+@pytest.mark.parametrize("state", ["succeeded", "refused", "given_up"])
 @pytest.mark.parametrize("other", ["intended", "in_doubt", "withdrawn"])
 def test_known_outcome_of_an_effect_is_final(state, other):
     effect = make_effect(make_run(), state=state)
