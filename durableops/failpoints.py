@@ -4,6 +4,10 @@ Arm them for a process with DURABLEOPS_FAILPOINTS="after_intent=kill@3,before_ch
 passing of the point it happens on (the first, unless told). `after_checkpoint:ship=hold` narrows a point to one step,
 in whichever process it is passed. `kill` is SIGKILL to the process itself, `stop` is SIGSTOP, `hold` waits until the
 file named by DURABLEOPS_FAILPOINT_RELEASE exists, `raise` raises FailpointReached.
+
+A process that was killed is replaced and passes its point again. With DURABLEOPS_FAILPOINT_CHARGES a point happens only
+where it can take the file of its name (`after_intent:ship`) away from that folder: once over all processes, and once
+more for each time that somebody puts a file there again.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from pathlib import Path
 
 VARIABLE = "DURABLEOPS_FAILPOINTS"
 RELEASE_VARIABLE = "DURABLEOPS_FAILPOINT_RELEASE"
+CHARGES_VARIABLE = "DURABLEOPS_FAILPOINT_CHARGES"
 ACTIONS = ("kill", "stop", "hold", "raise")
 
 
@@ -66,9 +71,18 @@ def reach(point: Point, step: str = "") -> None:
 
 def _pass(name: str) -> None:
     action, nth = _armed[name]
+    folder = os.environ.get(CHARGES_VARIABLE)
+    if folder and not (Path(folder) / name).exists():
+        return  # passings without a charge are not counted
     _passed[name] = _passed.get(name, 0) + 1
     if _passed[name] != nth:
         return
+    if folder:
+        _passed[name] = 0
+        try:
+            (Path(folder) / name).unlink()
+        except FileNotFoundError:
+            return  # another process was quicker
     if action == "raise":
         raise FailpointReached(name)
     if action == "hold":

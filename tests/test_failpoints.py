@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from durableops import failpoints
@@ -34,6 +36,23 @@ def test_a_point_that_is_armed_for_a_step_happens_in_that_step_only():
     failpoints.reach(Point.BEFORE_CHECKPOINT, "ship")
     with pytest.raises(FailpointReached, match="after_checkpoint:ship"):
         failpoints.reach(Point.AFTER_CHECKPOINT, "ship")
+
+
+def test_a_point_with_a_charge_happens_once_and_again_when_it_is_charged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DURABLEOPS_FAILPOINT_CHARGES", str(tmp_path))
+    failpoints.arm("after_intent:ship=raise@2")
+    for _ in range(3):
+        failpoints.reach(Point.AFTER_INTENT, "ship")  # no charge: not even counted
+
+    for _ in range(2):
+        (tmp_path / "after_intent:ship").touch()
+        failpoints.reach(Point.AFTER_INTENT, "ship")
+        with pytest.raises(FailpointReached):
+            failpoints.reach(Point.AFTER_INTENT, "ship")
+        failpoints.reach(Point.AFTER_INTENT, "ship")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("text", ["after_lunch=kill", "after_intent=sing", "after_intent=kill@x", "after_intent"])

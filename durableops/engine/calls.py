@@ -187,18 +187,18 @@ def _intend(
     """Commit the intents of calls that are not on record. A slot somebody else took in between answers instead."""
     if not fresh:
         return
+    failpoints.reach(failpoints.Point.BEFORE_INTENT, hand.step.id)
     if next(iter(fresh.values())).tool.safety == "read":
         for n, prepared in fresh.items():
             pending[n] = Pending(prepared=prepared, effect_id=None, window_closes=None)
         return
-    failpoints.reach(failpoints.Point.BEFORE_INTENT)
     waves = math.ceil(len(fresh) / concurrency)
     intents = [_intent(hand, n, prepared, waves=waves) for n, prepared in fresh.items()]
     began = monotonic()
     written = yield Commit(hand.write(intents=intents))
     if not written.may_send:
         check_may_go_on(hand)
-    failpoints.reach(failpoints.Point.AFTER_INTENT)
+    failpoints.reach(failpoints.Point.AFTER_INTENT, hand.step.id)
     taken = [prepared.slot for prepared in fresh.values() if prepared.slot not in written.intents]
     known = (yield from load_slots(hand, taken)) if taken else {}
     for n, prepared in fresh.items():

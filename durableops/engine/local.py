@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from durableops import failpoints
 from durableops.checkpoints import codec
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared
@@ -47,6 +48,7 @@ def perform(hand: Hand, prepared: Prepared, call: LiveCall, identity: dict[str, 
             "Call it outside, or make the whole change in the tool."
         )
     slot = bytes.fromhex(prepared.slot)
+    failpoints.reach(failpoints.Point.BEFORE_INTENT, hand.step.id)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_LOCK, [hand.run_id, hand.fence])
         run = cursor.fetchone()
@@ -72,6 +74,7 @@ def perform(hand: Hand, prepared: Prepared, call: LiveCall, identity: dict[str, 
         facts = {**identity, "slot_bytes": slot, "summary": json.dumps(identity["request_summary"])}
         facts |= {"run": hand.run_id, "tenant": hand.claimed.tenant_id, "fence": hand.fence, "result": text}
         cursor.execute(_INSERT, facts)
+        failpoints.reach(failpoints.Point.AFTER_ANSWER, hand.step.id)
         return cursor.fetchone()[0], codec.loads(text), False
 
 

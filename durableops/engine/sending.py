@@ -82,7 +82,7 @@ def _one_round(hand: Hand, calls: list[Pending], *, concurrency: int) -> Logic[f
         while not batch.is_done:
             answered = yield Collect(batch, seconds)
             if answered:
-                failpoints.reach(failpoints.Point.AFTER_ANSWER)
+                failpoints.reach(failpoints.Point.AFTER_ANSWER, hand.step.id)
             for n, attempt in answered:
                 pause = max(pause, _take(hand, calls[n], attempt) or 0.0)
             if answered and not batch.is_done:
