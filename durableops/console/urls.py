@@ -8,6 +8,7 @@ from durableops.console import database as database  # connects its receiver
 from durableops.console.views import (
     events,
     front,
+    inbox,
     overview,
     pauses,
     people,
@@ -38,6 +39,8 @@ urlpatterns = [
     path("runs/<uuid:run_id>/waits/<int:wait_id>/send/", events.send, name="send"),
     path("runs/<uuid:run_id>/waits/<int:wait_id>/extend/", verbs.extend_wait, name="extend_wait"),
     path("runs/<uuid:run_id>/do/<slug:verb>/", verbs.run_verb, name="run_verb"),
+    path("inbox/", inbox.show, name="inbox"),
+    path("inbox/<slug:queue>/<slug:key>/<slug:verb>/", inbox.claim, name="inbox_claim"),
     path("workers/", workers.show, name="workers"),
     path("workers/<uuid:worker_id>/kill/", workers.kill, name="worker_kill"),
     path("people/<slug:slug>/", people.show, name="people"),

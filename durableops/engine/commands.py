@@ -43,7 +43,7 @@ class Done:
     message: str
 
 
-def _recording_refusals(verb: Callable[..., Done]) -> Callable[..., Done]:
+def audited_refusals(verb: Callable[..., Done]) -> Callable[..., Done]:
     """Audit also what was asked for and refused: who pressed, and what they could not know."""
 
     @wraps(verb)
@@ -67,7 +67,7 @@ def _recording_refusals(verb: Callable[..., Done]) -> Callable[..., Done]:
     return asked
 
 
-@_recording_refusals
+@audited_refusals
 def pause(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Let nobody go on with the run: a running one is handed back at its next commit. Its deadlines go on."""
     with transaction.atomic(), connection.cursor() as cursor:
@@ -83,7 +83,7 @@ def pause(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     return Done(run_id=run.pk, state=run.state, settled=settled, message="paused." if settled else "asked to pause.")
 
 
-@_recording_refusals
+@audited_refusals
 def resume(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Let a paused run go on from where it is."""
     with transaction.atomic(), connection.cursor() as cursor:
@@ -97,7 +97,7 @@ def resume(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     return Done(run_id=run.pk, state=run.state, settled=True, message="goes on.")
 
 
-@_recording_refusals
+@audited_refusals
 def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Cancel a run and everything below it. Accepted means that it ends cancelled; a finished run is refused."""
     reason = _reason(reason)
@@ -126,7 +126,7 @@ def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     return Done(run_id=run.pk, state=state, settled=settled, message=message)
 
 
-@_recording_refusals
+@audited_refusals
 def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at: datetime | None = None) -> Done:
     """Reopen a failed, timed out or exhausted run at its last checkpoint. Committed steps do not run again.
 
@@ -165,7 +165,7 @@ def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at:
     return Done(run_id=run.pk, state="queued", settled=True, message="reopened at its last checkpoint.")
 
 
-@_recording_refusals
+@audited_refusals
 def recheck(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Let a parked run be compared with the code once more, after the code was put right."""
     reason = _reason(reason)
@@ -180,7 +180,7 @@ def recheck(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     return Done(run_id=run.pk, state="queued", settled=True, message="will be compared again.")
 
 
-@_recording_refusals
+@audited_refusals
 def extend_deadline(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at: datetime) -> Done:
     """Move an open run's deadline. The only thing that moves it."""
     with transaction.atomic(), connection.cursor() as cursor:
@@ -215,7 +215,7 @@ def refuse(wait_id: int, *, tenant: Tenant, actor: str, reason: str, facts_hash:
     return decide(wait_id, tenant=tenant, actor=actor, reason=reason, approved=False, facts_hash=facts_hash)
 
 
-@_recording_refusals
+@audited_refusals
 def extend_wait(wait_id: int, *, tenant: Tenant, actor: str, reason: str, expires_at: datetime) -> Done:
     """Move the clock of an open wait. The run's own deadline may still come first."""
     with transaction.atomic(), connection.cursor() as cursor:
@@ -245,7 +245,7 @@ def extend_wait(wait_id: int, *, tenant: Tenant, actor: str, reason: str, expire
     return Done(run_id=run.pk, state=run.state, settled=True, message=f"the clock of {wait.name} was moved.")
 
 
-@_recording_refusals
+@audited_refusals
 def decide(
     wait_id: int, *, tenant: Tenant, actor: str, reason: str, approved: bool, facts_hash: str | None = None
 ) -> Done:

@@ -12,12 +12,13 @@ from django.urls import reverse
 from durableops.access import Permission
 from durableops.console import demo, urls
 from runs.models import PauseSwitch
-from tests.factories import CAST, make_checkpoint, make_effect, make_run, make_wait, make_worker, now
+from tests.factories import CAST, make_checkpoint, make_doubt, make_effect, make_run, make_wait, make_worker, now
 
 HOUR = timedelta(hours=1)
 SOMEBODY = {"viewer", "operator", "reviewer", "admin", "stranger"}
 MEMBERS = SOMEBODY - {"stranger"}
 OPERATORS, REVIEWERS = {"operator", "admin"}, {"reviewer", "admin"}
+SETTLERS = OPERATORS | REVIEWERS
 
 # Route: (arguments, query or body, who gets a page on GET, who may POST). None: the method is not allowed.
 ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
@@ -28,6 +29,8 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "overview": ([], SOMEBODY, None),
     "runs": ([], SOMEBODY, None),
     "runs_table": ([], SOMEBODY, None),
+    "inbox": ([], SOMEBODY, None),
+    "inbox_claim": (["doubt", "the doubt", "claim"], None, SETTLERS),
     "workers": ([], SOMEBODY, None),
     "worker_kill": (["worker"], None, OPERATORS),
     "start": ([], SOMEBODY, OPERATORS),
@@ -57,6 +60,7 @@ def scene(simple, settings, monkeypatch):
     make_checkpoint(run, seq=2)
     return {
         "run": run.pk,
+        "the doubt": make_doubt(make_effect(run, state="in_doubt")).pk,
         "worker": worker.pk,
         "wait": make_wait(run, kind="approval", name="delivery", facts_hash="f" * 64, expires_at=now() + HOUR).pk,
         "event": make_wait(run, correlation="k").pk,
