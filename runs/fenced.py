@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from runs import posting
 from runs.states import TRANSITIONS, sources
 from runs.transitions import Cursor, sets_for
 
@@ -64,6 +65,8 @@ class FencedWrite:
     """Those of `repeats` that have certainly not been sent so far: only their time on the wire begins anew."""
     repeat_seconds: float = 0.0
     """How long from now those repeats may be put on the wire."""
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    """Messages for the outbox; columns as in `posting.COLUMNS`."""
     artifacts: list[dict[str, Any]] = field(default_factory=list)
     decisions: list[dict[str, Any]] = field(default_factory=list)
     waits: list[dict[str, Any]] = field(default_factory=list)
@@ -100,6 +103,8 @@ class Written:
     """Slot (hex) to id of the effects that were inserted; a slot that is missing was there, or may not be sent."""
     repeats: frozenset[int] = frozenset()
     """Ids of the effects that may be sent once more."""
+    messages: dict[str, int] = field(default_factory=dict)
+    """Slot (hex) to id of the effects whose messages went into the outbox; a slot that is missing was there."""
 
     @property
     def may_send(self) -> bool:
@@ -132,6 +137,7 @@ RECORDSETS: dict[str, str] = {
         "n int, slot text, key text, request_hash text, request_summary jsonb, step_id text, tool text, resource text,"
         " author_key text, safety text, scope text, send_seconds float8, window_seconds float8"
     ),
+    "messages": posting.COLUMNS,
     "artifacts": "name text, data_class text, content_type text, content_hash text, size_bytes bigint, path text",
     "decisions": "name text, author_key text, input_hash text, result text",
     "waits": (
@@ -164,7 +170,7 @@ _PARTS: dict[str, str] = {
             output, output_hash, effects_through, fence, worker_id, entry, attempt, started_at, at)
         SELECT run.id, run.head_seq, run.lineage, %(cp_kind)s, %(cp_step)s, %(cp_next)s, run.plan_id,
         %(cp_cursor)s::jsonb,
-            %(cp_state)s, run.state_seq, %(cp_output)s, %(cp_output_hash)s, %(cp_effects)s, run.fence, %(worker)s,
+            %(cp_state)s, run.state_seq, %(cp_output)s, %(cp_output_hash)s, {effects_through}, run.fence, %(worker)s,
             %(cp_entry)s, %(cp_attempt)s, now() - %(cp_elapsed)s * interval '1 second', now()
         FROM run""",
     # An outcome is written once; a record that is settled already is left as it is.
@@ -264,11 +270,19 @@ def build(
     for part in parts:
         if part in RECORDSETS:
             ctes.append(f"x_{part} AS (SELECT * FROM jsonb_to_recordset(%({part})s::jsonb) AS x({RECORDSETS[part]}))")
-        ctes.append(f"{part} AS ({_PARTS[part].replace('{may_send}', MAY_SEND)})")
+        if part == "messages":
+            ctes.append(posting.CTES)
+            continue
+        text = _PARTS[part].replace("{may_send}", MAY_SEND)
+        if part == "checkpoint":
+            covered = posting.EFFECTS_THROUGH if "messages" in parts else "%(cp_effects)s"
+            text = text.replace("{effects_through}", covered)
+        ctes.append(f"{part} AS ({text})")
     intents = (
         "(SELECT jsonb_object_agg(encode(i.slot, 'hex'), i.id) FROM intents i)" if "intents" in parts else "NULL::jsonb"
     )
     repeats = "(SELECT array_agg(p.id) FROM repeats p)" if "repeats" in parts else "NULL::bigint[]"
+    posted = posting.POSTED if "messages" in parts else "NULL::jsonb"
     more, joined = "", ""
     if attached:
         ctes.append(attached[0])
@@ -278,7 +292,7 @@ def build(
         " SELECT run.head_seq, run.state, run.cancel_requested, run.paused,"
         f" {SWITCHED_OFF.format(run='run')} AS switched_off,"
         f" extract(epoch FROM run.deadline_at - now())::float8 AS deadline_left, {intents} AS intents,"
-        f" {repeats} AS repeats{more} FROM run{joined}"
+        f" {repeats} AS repeats, {posted} AS posted{more} FROM run{joined}"
     )
 
 
@@ -339,7 +353,7 @@ def answer(cursor: Cursor) -> tuple[Written | None, Attachment | None]:
     return _written(row), attachment if attachment and attachment[0] is not None else None
 
 
-_OWN_COLUMNS = 8
+_OWN_COLUMNS = 9
 
 
 def _written(row: tuple[Any, ...]) -> Written:
@@ -352,6 +366,7 @@ def _written(row: tuple[Any, ...]) -> Written:
         deadline_left=row[5],
         intents=row[6] or {},
         repeats=frozenset(row[7] or ()),
+        messages=row[8] or {},
     )
 
 
@@ -376,6 +391,8 @@ def compile_write(write: FencedWrite, *, attached: tuple[str, str] | None = None
         if rows:
             params[name] = json.dumps(rows)
             parts.append(name)
+    # A checkpoint covers the effects of the messages that are posted with it.
+    parts.sort(key=lambda part: part != "messages")
     if write.repeats:
         params |= {"repeats": write.repeats, "unsent": write.unsent, "repeat_seconds": write.repeat_seconds}
         parts.append("repeats")

@@ -9,9 +9,24 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
+from django.db.models import F
 
 from runs.ids import uuid7
-from runs.models import Checkpoint, Doubt, IdempotencyRecord, Membership, Run, Tenant, Wait, Worker, WorkflowPlan
+from runs.models import (
+    Checkpoint,
+    Doubt,
+    IdempotencyRecord,
+    Membership,
+    OutboxBody,
+    OutboxLane,
+    OutboxMessage,
+    Run,
+    Tenant,
+    Wait,
+    WebhookEndpoint,
+    Worker,
+    WorkflowPlan,
+)
 from runs.models.effect import UNSETTLED
 from runs.states import TERMINAL, State
 
@@ -168,6 +183,40 @@ def make_doubt(effect: IdempotencyRecord, **over: Any) -> Doubt:
         "why": "no answer came in time",
     }
     return Doubt.objects.create(effect=effect, **(values | over))
+
+
+def make_lane(run: Run, **over: Any) -> OutboxLane:
+    """A lane of the outbox, empty unless told otherwise."""
+    values: dict[str, Any] = {"tenant": run.tenant, "destination": "mail", "depth": 0, "due_at": now()}
+    return OutboxLane.objects.create(run=run, **(values | over))
+
+
+def make_message(run: Run, *, state: str = "pending", body: str = "{}", **over: Any) -> OutboxMessage:
+    """A message of its own effect, at the end of its lane."""
+    lane = over.pop("lane", None) or OutboxLane.objects.filter(run=run).first() or make_lane(run)
+    is_open = state in ("pending", "poisoned")
+    effect = over.pop("effect", None) or make_effect(
+        run, safety="outbox", state="queued" if is_open else "succeeded", tool="mail", attempts=0
+    )
+    OutboxBody.objects.get_or_create(effect=effect, defaults={"body": body, "open_messages": int(is_open)})
+    values: dict[str, Any] = {
+        "tenant": run.tenant,
+        "state": state,
+        "on_poison": "hold",
+        "finished_at": None if state == "pending" else now(),
+    }
+    message = OutboxMessage.objects.create(lane=lane, effect=effect, **(values | over))
+    if state == "pending":
+        OutboxLane.objects.filter(pk=lane.pk).update(depth=F("depth") + 1)
+    if state == "poisoned" and message.on_poison == "hold":
+        OutboxLane.objects.filter(pk=lane.pk).update(depth=F("depth") + 1, held_by=message.pk)
+    return message
+
+
+def make_endpoint(tenant: Tenant | None = None, **over: Any) -> WebhookEndpoint:
+    """A webhook endpoint that wants everything."""
+    values: dict[str, Any] = {"url": "https://hooks.example/in", "salt": "a" * 64, "created_by": "tests"}
+    return WebhookEndpoint.objects.create(tenant=tenant or make_tenant(), **(values | over))
 
 
 def make_due(run: Run | UUID) -> None:

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from durableops.authoring.definitions import (
     DEFAULT_STEP_TIMEOUT_SECONDS,
     Isolation,
+    OnPoison,
     Safety,
     Scope,
     StepDefinition,
@@ -24,7 +25,7 @@ from durableops.authoring.state import State
 from durableops.errors import DefinitionError
 
 MAX_NAME_BYTES = 100
-_NOT_YET = frozenset({"outbox", "legacy"})
+_NOT_YET = frozenset({"legacy"})
 _RESERVED = frozenset({"resource", "key"})
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _KEYWORD = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -117,7 +118,7 @@ def check_tool(tool: ToolDefinition) -> None:
     require(
         tool.safety not in _NOT_YET,
         at,
-        f"{what} has safety={tool.safety!r}, which is not available yet; use 'read', 'local' or 'keyed'.",
+        f"{what} has safety={tool.safety!r}, which is not available yet; use 'read', 'local', 'keyed' or 'outbox'.",
     )
     check_seconds(tool.timeout, what=what, at=at)
     check_kind(tool.retry, Retry, what=f"retry of {what}", at=at)
@@ -127,7 +128,28 @@ def check_tool(tool: ToolDefinition) -> None:
         at,
         f"{what} has key_window={tool.key_window!r}; it belongs to safety='keyed' and is above 0.",
     )
+    _check_outbox(tool)
     _check_arguments(tool)
+
+
+def _check_outbox(tool: ToolDefinition) -> None:
+    """What only an `outbox` tool may say."""
+    what, at = f"tool {tool.name!r}", tool.source
+    if tool.destination:
+        check_name(tool.destination, what=f"destination of {what}", at=at)
+    _check_choice(tool.on_poison, get_args(OnPoison), what=f"on_poison of {what}", at=at)
+    check_kind(tool.deliver_within, timedelta, what=f"deliver_within of {what}", at=at)
+    require(
+        tool.deliver_within is None or tool.deliver_within > timedelta(0),
+        at,
+        f"{what} has deliver_within={tool.deliver_within!r}; give a timedelta above 0, or None.",
+    )
+    said = bool(tool.destination) or tool.on_poison != "hold" or tool.deliver_within is not None
+    require(
+        tool.safety == "outbox" or not said,
+        at,
+        f"{what} is {tool.safety!r}; destination, on_poison and deliver_within belong to safety='outbox'.",
+    )
 
 
 def _check_arguments(tool: ToolDefinition) -> None:

@@ -23,8 +23,10 @@ from durableops.authoring.definitions import (
     DEFAULT_MAX_RECOVERIES,
     DEFAULT_STEP_TIMEOUT_SECONDS,
     DEFAULT_TOOL_TIMEOUT_SECONDS,
+    OUTBOX_RETRY,
     Isolation,
     MigrationDefinition,
+    OnPoison,
     Safety,
     Scope,
     StepDefinition,
@@ -106,14 +108,20 @@ def tool(
     resource_id: str | None = None,
     resource: str | None = None,
     scope: Scope = "run",
+    destination: str = "",
+    on_poison: OnPoison = "hold",
+    deliver_within: timedelta | None = None,
 ) -> Callable[[_Function], ToolDefinition]:
     """Declare a tool: a function of `call` and keyword arguments that acts on the world.
 
     `safety` is `read` (call again at will), `local` (our own database, commits together with
-    its record) or `keyed` (the other side deduplicates on `call.key`, for `key_window` if
-    given). `name` is the stable name, by default the function's. `timeout` is in seconds, for
-    one call. `resource_id` names the field of the result that identifies what was made;
-    `resource` names the argument that is the resource, so that callers need not pass it.
+    its record), `keyed` (the other side deduplicates on `call.key`, for `key_window` if
+    given) or `outbox` (the call leaves a message that a relay delivers after the commit, at
+    least once: `destination` names where to, `on_poison` says whether one that cannot be
+    delivered holds those behind it, `deliver_within` how long it may take). `name` is the
+    stable name, by default the function's. `timeout` is in seconds, for one call.
+    `resource_id` names the field of the result that identifies what was made; `resource`
+    names the argument that is the resource, so that callers need not pass it.
     `scope="tenant"` shares the slot among all runs of a tenant. Raises DefinitionError.
     """
 
@@ -125,11 +133,14 @@ def tool(
             safety=safety,
             source=source_of_function(function),
             timeout=timeout,
-            retry=retry if retry is not None else Retry(),
+            retry=retry if retry is not None else OUTBOX_RETRY if safety == "outbox" else Retry(),
             key_window=key_window,
             resource_id=resource_id,
             resource_from=resource,
             scope=scope,
+            destination=destination,
+            on_poison=on_poison,
+            deliver_within=deliver_within,
             is_async=inspect.iscoroutinefunction(function),
             required=required,
             accepted=accepted,

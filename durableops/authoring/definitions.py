@@ -19,9 +19,12 @@ from durableops.errors import DefinitionError
 DEFAULT_STEP_TIMEOUT_SECONDS = 3600.0
 DEFAULT_TOOL_TIMEOUT_SECONDS = 30.0
 DEFAULT_MAX_RECOVERIES = 5
+OUTBOX_RETRY = Retry(max_attempts=12, first_delay=1.0, factor=3.0, max_delay=6 * 3600.0)
+"""Of `outbox` tools that name none: half a day. Nobody waits for them, and a destination may be away for long."""
 
 Safety = Literal["read", "local", "keyed", "outbox", "legacy"]
 Scope = Literal["run", "tenant"]
+OnPoison = Literal["hold", "skip"]
 Isolation = Literal["process"]
 
 # eq=False: definitions are compared and hashed by identity; one declaration is one definition.
@@ -60,6 +63,18 @@ class ToolDefinition:
 
     scope: Scope = "run"
     """Whether the slot belongs to one run or is shared by all runs of the tenant."""
+
+    destination: str = ""
+    """For `outbox`: where its messages go, as lanes and back-off see it; empty is the tool's name."""
+
+    on_poison: OnPoison = "hold"
+    """For `outbox`: whether a message that cannot be delivered keeps those behind it waiting for a person."""
+
+    deliver_within: timedelta | None = None
+    """For `outbox`: how long after its commit a message may still be sent; None is for ever."""
+
+    event_type: str = ""
+    """For webhooks: the event that endpoints subscribe to. A relay sends it to each of them; no function is called."""
 
     is_async: bool = False
     """Whether the function is a coroutine function."""

@@ -24,7 +24,14 @@ from durableops.engine.database import Database
 from durableops.engine.drivers import AsyncDriver, SyncDriver
 from durableops.engine.hand import Hand, Stopping
 from durableops.engine.in_hand import Held
-from durableops.errors import CompatibilityError, ControlSignal, FenceLost, StepTimeout, WorkflowNotFound
+from durableops.errors import (
+    CompatibilityError,
+    ControlSignal,
+    EffectConflict,
+    FenceLost,
+    StepTimeout,
+    WorkflowNotFound,
+)
 from runs.claiming import Claimed
 from runs.fenced import CheckpointRow
 from runs.transitions import TransitionRefused, fire
@@ -66,7 +73,7 @@ def advance(
     try:
         while _one_step(database, hand):
             pass
-    except (psycopg.DataError, psycopg.IntegrityError) as error:
+    except (psycopg.DataError, psycopg.IntegrityError, EffectConflict) as error:
         # The database refused what no check of ours did. The step that said it fails, not the worker.
         endings.fail_attempt(database, hand, error)
     except FenceLost as lost:

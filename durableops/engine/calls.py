@@ -23,6 +23,7 @@ from durableops.engine.calling import LiveCall
 from durableops.engine.checks import check_may_go_on, flush_if_stale, stop_reason
 from durableops.engine.hand import Hand, KnownEffect
 from durableops.engine.ops import Commit, Local, Logic
+from durableops.engine.outbox import posting
 from durableops.engine.records import ensure_loaded, load_slots
 from durableops.engine.sending import Pending, doubt_of, identity_of, send_all
 from durableops.errors import (
@@ -77,6 +78,8 @@ def _calls(hand: Hand, tool: ToolDefinition, items: list[Mapping[str, Any]], *, 
     _refuse_transaction(tool)
     yield from flush_if_stale(hand)
     yield from ensure_loaded(hand)
+    if tool.safety == "outbox":
+        return (yield from posting.post(hand, [_prepare(hand, tool, dict(item)) for item in items]))
     results: list[Any] = [None] * len(items)
     fresh: dict[int, Prepared] = {}
     pending: dict[int, Pending] = {}

@@ -11,10 +11,12 @@ from psycopg import errors
 
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.hand import Hand
+from durableops.engine.outbox.posting import conflict_of
 from durableops.engine.pool import Pool
-from durableops.errors import FenceLost
+from durableops.errors import EffectConflict, FenceLost
 from runs import claiming, fenced
 from runs.fenced import Attached, Attachment, FencedWrite, Written
+from runs.posting import CONFLICT
 from runs.transitions import Cursor
 
 if TYPE_CHECKING:
@@ -83,6 +85,9 @@ def _execute(
             if found is None:
                 continue
         except errors.RestrictViolation as refused:
+            conflict = _conflict(database, hand, write) if refused.diag.constraint_name == CONFLICT else None
+            if conflict is not None:
+                raise conflict from refused
             # The backstop behind the statement's own conditions; reaching it means that one of them is missing.
             raise FenceLost(f"run {hand.run_id}: {refused.diag.message_primary}") from refused
         except Exception:
@@ -96,6 +101,14 @@ def _execute(
             )
         hand.written(write, found)
         return found, attachment
+
+
+def _conflict(database: Database, hand: Hand, write: FencedWrite) -> EffectConflict | None:
+    """The conflict for which a write that posts messages was refused: another run took a slot a moment before."""
+    found = conflict_of(database, hand, write) if write.messages else None
+    if found is not None:
+        hand.put_back(write)
+    return found
 
 
 def _once(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FLUSH_AFTER_SECONDS = 1.0
 """Log lines and progress wait at most this long for a commit to travel with."""
+KEEPS_MESSAGES = (None, "suspend", "succeed")
+"""Moves with which a step's messages are posted. An entry that fails or is broken off leaves none behind."""
 
 
 @dataclass(kw_only=True)
@@ -57,6 +59,14 @@ class KnownWait:
     """Whether its own time has come (or it has none)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Posting:
+    """The messages that wait for a commit: how many, and how much they say."""
+
+    count: int
+    bytes: int
+
+
 @dataclass(kw_only=True)
 class Stopping:
     """Whether this process is on its way out. Written by its signal handler, read by every run in hand."""
@@ -79,6 +89,7 @@ class Hand:
 
     _outcomes: dict[int, dict[str, Any]]
     _records: list[dict[str, Any]]
+    _messages: list[dict[str, Any]]
     _decisions: list[dict[str, Any]]
     _artifacts: list[dict[str, Any]]
     _events: list[dict[str, Any]]
@@ -203,6 +214,16 @@ class Hand:
     def record(self, row: dict[str, Any]) -> None:
         self._records.append(row)
 
+    def post(self, row: dict[str, Any]) -> None:
+        """Note a message for the outbox; it is posted with the next commit, unless the entry ends without one."""
+        self._messages.append({"n": len(self._messages), **row})
+        self._posting_bytes += len(row["body"])
+
+    @property
+    def posting(self) -> Posting:
+        """How much waits to be posted."""
+        return Posting(count=len(self._messages), bytes=self._posting_bytes)
+
     def decide(self, row: dict[str, Any]) -> None:
         self._decisions.append(row)
 
@@ -224,6 +245,7 @@ class Hand:
         self, *, checkpoint: CheckpointRow | None = None, transition: str | None = None, **more: Any
     ) -> FencedWrite:
         """Everything that is pending, as one write. What an async step says meanwhile belongs to the next one."""
+        posts = checkpoint is not None or transition in KEEPS_MESSAGES
         made = FencedWrite(
             run_id=self.run_id,
             fence=self.fence,
@@ -236,6 +258,7 @@ class Hand:
             transition=transition,
             outcomes=list(self._outcomes.values()),
             records=self._records,
+            messages=self._messages if posts else [],
             decisions=self._decisions,
             artifacts=self._artifacts,
             events=self._events,
@@ -251,11 +274,14 @@ class Hand:
     def put_back(self, write: FencedWrite) -> None:
         """Keep the outcomes of a write that could not be made, and how they came about, before whatever came after.
 
-        What else it held is made anew when the step is entered again; one of those things is why it failed.
+        What else it held is made anew when the step is entered again; one of those things is why it failed. Messages
+        are kept, in case that the step's code goes on all the same: it believes them posted.
         """
         self._outcomes = {row["id"]: row for row in write.outcomes} | self._outcomes
         told = [row for row in write.events if not row["moves"]]
         self._events = [{**row, "n": n} for n, row in enumerate(told + self._events)]
+        self._messages = [{**row, "n": n} for n, row in enumerate(write.messages + self._messages)]
+        self._posting_bytes = sum(len(row["body"]) for row in self._messages)
         self._reused += write.reused
         self._repeated += write.repeated
 
@@ -276,7 +302,7 @@ class Hand:
         self.pause_requested = found.paused or found.switched_off
         self.deadline = _at(found.deadline_left)
         self.last_commit = monotonic()
-        self.newest_effect = max([self.newest_effect, *found.intents.values()])
+        self.newest_effect = max([self.newest_effect, *found.intents.values(), *found.messages.values()])
 
     def advance_to(self, step: StepDefinition, *, state_json: str, state: State) -> None:
         """Go on with the next step: nothing of it can be on record yet. `state` was decoded from `state_json`."""
@@ -291,6 +317,8 @@ class Hand:
     def _clear_pending(self) -> None:
         self._outcomes = {}
         self._records = []
+        self._messages = []
+        self._posting_bytes = 0
         self._decisions = []
         self._artifacts = []
         self._events = []

@@ -136,6 +136,8 @@ def poll(
     """Take turns until one satisfies; each turn is a record of its own and the worker is free between them."""
     if every <= timedelta(0):
         raise Fatal(f"poll of {tool.name} has every={every}; give more than zero.")
+    if tool.safety == "outbox":
+        raise Fatal(f"{tool.name} is `outbox`: it answers with a receipt, so there is nothing to poll for.")
     known = yield from known_wait(hand, "poll", tool.name, key, on_timeout)
     if known is not None and known.state == "expired":
         return _answered(hand, "poll", tool.name, known)

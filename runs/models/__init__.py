@@ -11,10 +11,12 @@ from runs.models.doubt import Doubt, System
 from runs.models.drill import DrillReport
 from runs.models.effect import Decision, IdempotencyRecord
 from runs.models.history import LogLine, Receipt, RunEvent
+from runs.models.outbox import OutboxBody, OutboxDestination, OutboxLane, OutboxMessage
 from runs.models.plan import WorkflowPlan
 from runs.models.policy import PauseSwitch
 from runs.models.run import Run
 from runs.models.wait import InboundEvent, Wait
+from runs.models.webhook import WebhookEndpoint
 from runs.models.worker import Worker
 
 __all__ = [
@@ -31,6 +33,10 @@ __all__ = [
     "InboundEvent",
     "LogLine",
     "Membership",
+    "OutboxBody",
+    "OutboxDestination",
+    "OutboxLane",
+    "OutboxMessage",
     "PauseSwitch",
     "Receipt",
     "Run",
@@ -38,6 +44,7 @@ __all__ = [
     "System",
     "Tenant",
     "Wait",
+    "WebhookEndpoint",
     "Worker",
     "WorkflowPlan",
 ]

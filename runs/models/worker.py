@@ -13,6 +13,8 @@ class Worker(models.Model):
     """A worker's lease. Observers judge it by whether `counter` moves on their own clock, never by `renewed_at`."""
 
     id = models.UUIDField(primary_key=True)
+    kind = models.CharField(max_length=6, default="worker", db_default="worker")
+    """What it moves: a `worker` runs, a `relay` messages of the outbox."""
     number = models.IntegerField(unique=True)
     host = models.CharField(max_length=255)
     machine = models.CharField(max_length=100, default="", db_default="", blank=True)
@@ -29,6 +31,8 @@ class Worker(models.Model):
     ended_why = models.CharField(max_length=200, default="", blank=True)
     versions = models.JSONField(default=dict)
     """Workflow name to the versions this process can run."""
+    destinations = models.JSONField(default=list, db_default=[])
+    """Names of the destinations whose handlers a relay knows."""
 
     # What it is like just now: told by the worker itself about once a second, for people.
     concurrency = models.IntegerField(default=1, db_default=1)

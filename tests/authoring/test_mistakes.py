@@ -300,7 +300,11 @@ def test_steps(author: Author, step: str, why: str) -> None:
     ("options", "arguments", "why"),
     [
         ("safety='exactly-once'", "call", "choose one of read, local, keyed"),
-        ("safety='outbox'", "call", "not available yet"),
+        ("safety='outbox', destination='a:b'", "call", "ASCII letters"),
+        ("safety='outbox', on_poison='drop'", "call", "choose one of hold, skip"),
+        ("safety='outbox', deliver_within=timedelta(0)", "call", "above 0"),
+        ("safety='outbox', deliver_within=60", "call", "give a timedelta"),
+        ("safety='keyed', on_poison='skip'", "call", "belong to safety='outbox'"),
         ("safety='legacy'", "call", "not available yet"),
         ("safety='read', scope='world'", "call", "choose one of run, tenant"),
         ("safety='read', timeout=0", "call", "above 0"),

@@ -17,6 +17,7 @@ from runs.models import (
     IdempotencyRecord,
     InboundEvent,
     Membership,
+    OutboxLane,
     PauseSwitch,
     Receipt,
     Run,
@@ -29,6 +30,7 @@ from tests.factories import (
     make_checkpoint,
     make_doubt,
     make_effect,
+    make_lane,
     make_person,
     make_plan,
     make_run,
@@ -37,7 +39,7 @@ from tests.factories import (
     make_worker,
     now,
 )
-from tests.runs import bulk_violations
+from tests.runs import bulk_violations, outbox_violations
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -182,7 +184,7 @@ VIOLATIONS = {
         role="king"
     ),
 }
-VIOLATIONS |= bulk_violations.VIOLATIONS
+VIOLATIONS |= bulk_violations.VIOLATIONS | outbox_violations.VIOLATIONS
 
 
 def unsaved_plan() -> WorkflowPlan:
@@ -327,6 +329,13 @@ def test_identity_of_an_effect_is_final(column):
     with pytest.raises(IntegrityError) as refused:
         IdempotencyRecord.objects.filter(pk=effect.pk).update(**{column: value})
     assert refused_by(refused.value) == "effect_outcome_is_final"
+
+
+def test_claim_of_a_lane_never_falls():
+    lane = make_lane(make_run(), claim=3)
+    with pytest.raises(IntegrityError) as refused:
+        OutboxLane.objects.filter(pk=lane.pk).update(claim=2)
+    assert refused_by(refused.value) == "outbox_lane_claim_never_falls"
 
 
 def test_worker_numbers_are_never_used_twice():
