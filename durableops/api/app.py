@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from ninja import NinjaAPI
 from ninja.renderers import BaseRenderer
 
-from durableops.api import approvals, events, problems, runs, verbs
+from durableops.api import approvals, events, problems, runs, story, verbs
 from durableops.api.bodies import StrictParser
 
 PREFIX = "/api/v1"
@@ -52,6 +52,7 @@ api = NinjaAPI(
 )
 problems.install(api)
 api.add_router("/runs", runs.router)
+api.add_router("/runs", story.router)
 api.add_router("/runs", verbs.router)
 api.add_router("/events", events.router)
 api.add_router("/approvals", approvals.router)
@@ -67,7 +68,8 @@ def openapi_document() -> dict[str, Any]:
 def openapi_text() -> str:
     """The description as it is served; addresses do not change while a process lives."""
     document: dict[str, Any] = json.loads(json.dumps(api.get_openapi_schema(path_prefix=f"{PREFIX}/")))
-    document["components"]["schemas"].pop("RunQuery", None)  # shown as parameters
+    for shown_as_parameters in ("RunQuery", "RowQuery"):
+        document["components"]["schemas"].pop(shown_as_parameters, None)
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path in document["paths"].values():
         for operation in path.values():

@@ -170,6 +170,56 @@ class RunPage(BaseModel):
     next: str | None = Field(description="Give it as `cursor` for the next page; null at the end.")
 
 
+class Happening(BaseModel):
+    """One thing that happened to a run. It refers to effects, waits and checkpoints by number and holds no payloads."""
+
+    id: int
+    at: datetime
+    event: str
+    step: str
+    from_state: str
+    to_state: str = Field(description="Empty where the state did not change.")
+    actor: str
+    reason: str
+    fence: int = Field(description="Under which claim it was written; 0 if under none.")
+    worker: UUID | None
+    data: dict[str, Any] = Field(
+        description="What looks like a secret is masked; errors and tracebacks are for tokens with `payloads:read`."
+    )
+
+
+class Timeline(BaseModel):
+    happenings: list[Happening]
+    next: int | None = Field(description="Give it as `after` for the next page; null at the end.")
+
+
+class Effect(BaseModel):
+    """One thing a run did to the world, or was about to do."""
+
+    id: int
+    step: str
+    tool: str
+    safety: Literal["read", "local", "keyed", "outbox", "legacy"]
+    scope: Literal["run", "tenant"]
+    system: str = Field(description="Whose queue a `legacy` call stands in.")
+    resource: str
+    key: str = Field(description="The author's own, where one resource is acted on more than once.")
+    downstream_key: str = Field(description="What the other side may deduplicate on.")
+    request_hash: str
+    state: str = Field(description="`in_doubt`: it may or may not have happened, and a person settles it.")
+    sent: int = Field(description="How often it was, or may have been, sent.")
+    reused: int = Field(description="How often the record answered instead of the other side.")
+    intended_at: datetime
+    completed_at: datetime | None
+    downstream_id: str
+    error: RunError | None
+
+
+class EffectPage(BaseModel):
+    effects: list[Effect]
+    next: int | None = Field(description="Give it as `after` for the next page; null at the end.")
+
+
 class EventReceived(BaseModel):
     id: int
     created: bool = Field(description="False when the same event had arrived before.")

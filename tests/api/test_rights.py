@@ -27,6 +27,8 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "start_run": ("runs:start", "", {"workflow": "order", "input": {"customer": "ann"}}, 201),
     "list_runs": ("runs:read", "", None, 200),
     "get_run": ("runs:read", "queued", None, 200),
+    "get_timeline": ("runs:read", "queued", None, 200),
+    "list_effects_of_run": ("runs:read", "queued", None, 200),
     "cancel_run": ("runs:operate", "queued", REASON, 200),
     "pause_run": ("runs:operate", "queued", REASON, 200),
     "resume_run": ("runs:operate", "paused", REASON, 200),
