@@ -19,8 +19,8 @@ help: ## list the targets
 demo: migrated ## the batch import on real data, a worker killed half-way (ONCE=1: exit when done; CSV=path: your file)
 	@$(PYTHON_BIN) -m examples.demo
 
-test: servers browser ## the whole test suite (ARGS="-k name" narrows it)
-	@$(PYTHON_BIN) -m pytest $(ARGS)
+test: servers browser ## the whole test suite, in two processes (ARGS="-k name" narrows it)
+	@$(PYTHON_BIN) -m pytest -n 2 $(ARGS)
 
 drill: migrated ## every failure drill, longer
 	@$(PYTHON_BIN) manage.py drill all

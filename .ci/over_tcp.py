@@ -41,7 +41,16 @@ def main() -> None:
             "TEST_DATABASE_SUFFIX": f"tcp_{os.getpid()}",
         }
         print(f"over TCP: {', '.join(folders)} against {HOST}", flush=True)
-        command = [sys.executable, "-m", "pytest", "-m", "not browser and not drill and not embedded", *folders]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n",
+            "2",
+            "-m",
+            "not browser and not drill and not embedded",
+            *folders,
+        ]
         status = subprocess.run(command, cwd=CHECKOUT, env=environment, check=False).returncode
     sys.exit(status)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -11,11 +12,14 @@ import pytest
 import redis
 from django.conf import settings
 from django.db import connection
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from durableops.conf import get_conf
 from tests import browser
 from tests.fixtures.cleaning import clean_by_deleting
 from tests.fixtures.engine import commits, database, engine, later, media, own_registry, places, second, tenant
+from tests.fixtures.sharing import BySharing, longest_first
 
 __all__ = [
     "clean_by_deleting",
@@ -29,6 +33,24 @@ __all__ = [
     "second",
     "tenant",
 ]
+
+# How fast examples are made and run says how busy the machine is, not whether they hold.
+hypothesis_settings.register_profile(
+    "unhurried", hypothesis_settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("unhurried")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> BySharing:
+    """Share the tests among the processes of `-n` as tests/fixtures/sharing.py says."""
+    return BySharing(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a process of `-n`: begin with what takes longest."""
+    if hasattr(config, "workerinput"):
+        longest_first(items)
 
 
 def on_database(url: str, name: str) -> str:

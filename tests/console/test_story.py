@@ -23,7 +23,7 @@ def told(signed_in, run):
     [
         ({"state": "queued"}, "The next free worker starts it."),
         ({"state": "queued", "started_at": now(), "wake_detail": "worker w1 was lost"}, "Ready to go on with first"),
-        ({"state": "queued", "due_at": now() + timedelta(minutes=5), "wake_detail": "attempt 1 failed"},
+        ({"state": "queued", "due_at": now() + timedelta(days=1), "wake_detail": "attempt 1 failed"},
          "attempt 1 failed. It is tried again in"),
         ({"state": "running"}, "Step first is running on here, process 1 since"),
         ({"state": "running", "cancel_requested": True, "cancel_requested_by": "ann"}, "ann asked it to stop"),

@@ -100,7 +100,7 @@ RETRY_AFTER = {
     "": (0.0, 0.0),
     http_date(datetime(2001, 1, 1, tzinfo=UTC)): (0.0, 0.0),
     http_date(datetime(9999, 12, 31, tzinfo=UTC)): (1e9, 1e12),
-    http_date(datetime.now(UTC) + timedelta(hours=1)): (3000.0, 3601.0),
+    http_date(datetime.now(UTC) + timedelta(days=1)): (80_000.0, 86_401.0),
 }
 
 

@@ -478,7 +478,9 @@ def test_result_that_is_too_large_keeps_the_outcome_and_fails_the_step(engine):
     assert len(desk.calls) == 1
 
 
-@pytest.mark.parametrize("value", [object(), {"a": float("nan")}, {1: 2}, "\ud800", "a\0b", 2**60], ids=repr)
+@pytest.mark.parametrize(
+    "value", [pytest.param(object(), id="object"), {"a": float("nan")}, {1: 2}, "\ud800", "a\0b", 2**60], ids=repr
+)
 def test_result_that_is_not_json_keeps_the_outcome_and_fails_the_step(engine, value):
     desk = Desk(value)
     send = keyed(desk)

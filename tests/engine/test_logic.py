@@ -67,7 +67,7 @@ def test_other_inputs_are_another_decision(engine):
     assert made == [1, 2]
 
 
-@pytest.mark.parametrize("value", [object(), float("nan"), "\ud800", "a\0"], ids=repr)
+@pytest.mark.parametrize("value", [pytest.param(object(), id="object"), float("nan"), "\ud800", "a\0"], ids=repr)
 def test_decision_that_cannot_be_kept_fails_the_step(engine, value):
     one_step(lambda run: run.decide("route", {}, lambda: value))
     run = engine.run("one")

@@ -150,7 +150,7 @@ CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_siz
 TABLES = st.lists(st.lists(CELLS, min_size=2, max_size=4), max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(table=TABLES, end=st.sampled_from(["\n", "\r\n"]), page=st.integers(1, 5), quoting=st.sampled_from([0, 1]))
 def test_pages_hold_what_the_csv_module_wrote(tmp_path_factory, table, end, page, quoting):
     text = io.StringIO()
@@ -160,7 +160,7 @@ def test_pages_hold_what_the_csv_module_wrote(tmp_path_factory, table, end, page
     assert fields_of(read_all(path, rows=page)) == table
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     content=st.lists(st.sampled_from(["a", "b", ",", '"', "\n", "\r", "\r\n", " ", "é"]), max_size=40),
     page=st.integers(1, 4),
@@ -180,7 +180,7 @@ def test_rows_are_those_of_the_csv_module_however_odd_the_text(tmp_path_factory,
     assert fields_of(items) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.binary(max_size=300), page=st.integers(1, 4))
 def test_any_bytes_can_be_read_to_the_end_with_growing_cursors_and_lines(tmp_path_factory, data, page):
     path = file_of(tmp_path_factory.mktemp("csv"), data)
