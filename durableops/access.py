@@ -20,6 +20,8 @@ class Permission(StrEnum):
     VIEW = "runs:read"
     PAYLOADS = "payloads:read"
     """Inputs, results and facts; a right of its own, which no role brings along."""
+    PROMPTS = "prompts:read"
+    """Raw prompts and temporary files; apart from the sight of payloads, and no role brings it along either."""
     START = "runs:start"
     SEND = "events:send"
     OPERATE = "runs:operate"
@@ -45,6 +47,7 @@ GRANTS: dict[str, frozenset[Permission]] = {
 SCOPES: tuple[Permission, ...] = (
     Permission.VIEW,
     Permission.PAYLOADS,
+    Permission.PROMPTS,
     Permission.START,
     Permission.SEND,
     Permission.OPERATE,
@@ -52,6 +55,13 @@ SCOPES: tuple[Permission, ...] = (
     Permission.SETTLE,
 )
 """What a token may be given. Administration is for people, who can be asked."""
+
+READS: dict[str, Permission] = {
+    "members": Permission.VIEW,
+    "payloads": Permission.PAYLOADS,
+    "prompts": Permission.PROMPTS,
+}
+"""What reading a file needs, by whose eyes it is for."""
 
 VERBS: dict[str, Permission] = {
     "start": Permission.START,

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, register
 
+from durableops import sealing
 from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.conf import Conf, get_conf
@@ -27,6 +28,8 @@ POSITIVE = (
     "upkeep_seconds",
     "slice_seconds",
     "payload_max_bytes",
+    "large_result_max_bytes",
+    "link_seconds",
 )
 
 
@@ -73,6 +76,30 @@ def check_database_roles(app_configs: Sequence[AppConfig] | None, **kwargs: Any)
             "or delete audit entries, events and checkpoints.",
             hint="Give the owner's role as DATABASE_OWNER_URL and a second one as DATABASE_URL, then run `migrate`.",
             id="durableops.W003",
+        )
+    ]
+
+
+@register(TAG)
+def check_encryption_keys(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Say what is wrong with the keys that prompts and temporary files are encrypted with."""
+    keys = settings.DURABLEOPS_ENCRYPTION_KEYS
+    if wrong := [number for number, key in enumerate(keys, 1) if not sealing.is_key(key)]:
+        return [
+            checks.Error(
+                f"DURABLEOPS_ENCRYPTION_KEYS: key {wrong[0]} of {len(keys)} is none.",
+                hint="`manage.py reencrypt --new-key` prints one; several are separated by commas, the newest first.",
+                id="durableops.E003",
+            )
+        ]
+    if keys or not settings.PRODUCTION:
+        return []
+    return [
+        checks.Warning(
+            "DURABLEOPS_ENCRYPTION_KEYS is not set: raw prompts and temporary files are encrypted with a key made of "
+            "SECRET_KEY. Who changes that cannot read them any more.",
+            hint="Set a key of its own (`manage.py reencrypt --new-key` prints one) and run `manage.py reencrypt`.",
+            id="durableops.W006",
         )
     ]
 

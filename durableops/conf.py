@@ -18,7 +18,15 @@ YES = frozenset({"1", "true", "yes", "on"})
 NO = frozenset({"0", "false", "no", "off"})
 
 # Read by the settings, not here.
-OTHER_VARIABLES = frozenset({"DURABLEOPS_ENV", "DURABLEOPS_APPS", "DURABLEOPS_LOG_LEVEL", "DURABLEOPS_DATABASE_ROLE"})
+OTHER_VARIABLES = frozenset(
+    {
+        "DURABLEOPS_ENV",
+        "DURABLEOPS_APPS",
+        "DURABLEOPS_LOG_LEVEL",
+        "DURABLEOPS_DATABASE_ROLE",
+        "DURABLEOPS_ENCRYPTION_KEYS",
+    }
+)
 
 
 class ConfError(ValueError):
@@ -41,6 +49,8 @@ class Conf:
     step_grace_seconds: float = 5.0  # a step past its timeout may clean up this long before its process is ended
     slice_seconds: float = 5.0  # a run gives way after this long when others wait
     payload_max_bytes: int = 1024 * 1024  # the largest input, state, step output or effect result, encoded
+    large_result_max_bytes: int = 64 * 1024 * 1024  # the largest result that a tool may have kept as a file instead
+    link_seconds: float = 900.0  # how long a link to a file works
     call_retry_after_cap_seconds: float = 60.0  # a downstream's Retry-After is believed up to this
     session_locks: bool = True  # off behind a transaction pooler: workers are then judged by their counters alone
     prepare_statements: bool = True  # off behind a pooler that cannot keep prepared statements in transaction mode

@@ -13,6 +13,10 @@ The tree::
       WorkflowNotFound            404
       TokenNotFound               404
       BulkNotFound                404
+      ArtifactNotFound            404
+      ArtifactGone                the file was removed: by retention, or its link has ended (410)
+      ArtifactDamaged             a file does not hold what was written
+      SealBroken                  what is encrypted cannot be read: it was changed, or its key is missing
       TransitionRefused           the run's state does not allow this event (409)
       BulkRefused                 the bulk action's state does not allow this (409)
       StartConflict               same start key, other input (409)
@@ -21,6 +25,7 @@ The tree::
       CursorRegression            a cursor or checkpoint number would go backwards
       DuplicateName               one name and key used twice in one entry of a step
       CompatibilityError          recorded bytes cannot be read by today's code
+      ResultGone                  a recorded result was removed by retention
       EffectConflict              same slot, other request: unsent and shown
       EffectInDoubt               an effect may or may not have happened
       EffectGivenUp               a person gave up finding out whether an effect happened
@@ -150,6 +155,32 @@ class BulkRefused(DurableOpsError):
     http_status = 409
 
 
+class ArtifactNotFound(DurableOpsError):
+    """There is no such file of this run, or it belongs to somebody else."""
+
+    code = "artifact.not_found"
+    http_status = 404
+
+
+class ArtifactGone(DurableOpsError):
+    """The file was there and is not any more, or the link to it has ended."""
+
+    code = "artifact.gone"
+    http_status = 410
+
+
+class ArtifactDamaged(DurableOpsError):
+    """The bytes in the storage are not those that were written."""
+
+    code = "artifact.damaged"
+
+
+class SealBroken(DurableOpsError):
+    """Something encrypted was changed, or none of the keys opens it."""
+
+    code = "seal.broken"
+
+
 class TransitionRefused(DurableOpsError):
     """The run's present state does not allow the event."""
 
@@ -218,6 +249,13 @@ class EffectConflict(DurableOpsError):
 
     code = "effect.conflict"
     http_status = 409
+
+
+class ResultGone(DurableOpsError):
+    """A call has happened and what it returned was removed by retention. Nothing was sent."""
+
+    code = "effect.result_gone"
+    http_status = 410
 
 
 class EffectInDoubt(DurableOpsError):

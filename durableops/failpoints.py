@@ -31,6 +31,8 @@ class Point(StrEnum):
     AFTER_ANSWER = "after_answer"
     BEFORE_CHECKPOINT = "before_checkpoint"
     AFTER_CHECKPOINT = "after_checkpoint"
+    BEFORE_FILE = "before_file"
+    AFTER_FILE = "after_file"
     BEFORE_SUSPEND = "before_suspend"
     AFTER_BELL_TAKEN = "after_bell_taken"
     BEFORE_PARENT_NUDGED = "before_parent_nudged"

@@ -160,6 +160,11 @@ RQ_QUEUES = {
 
 # Artifacts of runs. Several hosts need a storage they share: set STORAGES in a settings module of your own.
 MEDIA_ROOT = env.path("DURABLEOPS_FILES", str(BASE_DIR / ".durableops" / "files"))
+# Nobody else on the machine reads them.
+FILE_UPLOAD_PERMISSIONS = 0o640
+FILE_UPLOAD_DIRECTORY_PERMISSIONS = 0o750
+# What raw prompts and temporary files are encrypted with, newest first (durableops/sealing.py).
+DURABLEOPS_ENCRYPTION_KEYS = env.list("DURABLEOPS_ENCRYPTION_KEYS", default=[])
 
 # A body may carry an input of the largest accepted size, and what stands around it. The API refuses more at its door.
 DATA_UPLOAD_MAX_MEMORY_SIZE = max(2_621_440, _CONF.payload_max_bytes + 1_000_000)

@@ -138,7 +138,10 @@ RECORDSETS: dict[str, str] = {
         " author_key text, safety text, scope text, send_seconds float8, window_seconds float8"
     ),
     "messages": posting.COLUMNS,
-    "artifacts": "name text, data_class text, content_type text, content_hash text, size_bytes bigint, path text",
+    "artifacts": (
+        "name text, data_class text, readable_by text, content_type text, content_hash text, size_bytes bigint,"
+        " path text, sealed_with text"
+    ),
     "decisions": "name text, author_key text, input_hash text, result text",
     "waits": (
         "kind text, name text, author_key text, correlation text, since timestamptz, due_seconds float8,"
@@ -218,12 +221,14 @@ _PARTS: dict[str, str] = {
         SELECT run.id, %(step)s, x.name, x.author_key, x.input_hash, x.result, run.fence, now() FROM x_decisions x, run
         ON CONFLICT ON CONSTRAINT decision_inputs_unique DO NOTHING""",
     "artifacts": """
-        INSERT INTO runs_artifact (run_id, step_id, name, data_class, content_type, content_hash, size_bytes, path,
-        fence, at)
-        SELECT run.id, %(step)s, x.name, x.data_class, x.content_type, x.content_hash, x.size_bytes, x.path,
-        run.fence, now()
+        INSERT INTO runs_artifact (run_id, step_id, name, data_class, readable_by, content_type, content_hash,
+            size_bytes, path, sealed_with, fence, at)
+        SELECT run.id, %(step)s, x.name, x.data_class, x.readable_by, x.content_type, x.content_hash, x.size_bytes,
+            x.path, x.sealed_with, run.fence, now()
         FROM x_artifacts x, run
-        ON CONFLICT ON CONSTRAINT artifact_content_unique DO NOTHING""",
+        ON CONFLICT ON CONSTRAINT artifact_content_unique DO NOTHING RETURNING path""",
+    # A file whose artifact was there already stays loose, and is removed.
+    "named": "DELETE FROM runs_loose_file f USING artifacts a WHERE f.path = a.path",
     "waits": """
         INSERT INTO runs_wait (run_id, tenant_id, lineage, step_id, kind, name, author_key, correlation, state,
         opened_at,
@@ -393,6 +398,8 @@ def compile_write(write: FencedWrite, *, attached: tuple[str, str] | None = None
             parts.append(name)
     # A checkpoint covers the effects of the messages that are posted with it.
     parts.sort(key=lambda part: part != "messages")
+    if write.artifacts:
+        parts.append("named")
     if write.repeats:
         params |= {"repeats": write.repeats, "unsent": write.unsent, "repeat_seconds": write.repeat_seconds}
         parts.append("repeats")

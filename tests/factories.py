@@ -11,8 +11,10 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db.models import F
 
+from durableops.artifacts import storage
 from runs.ids import uuid7
 from runs.models import (
+    Artifact,
     Checkpoint,
     Doubt,
     IdempotencyRecord,
@@ -217,6 +219,26 @@ def make_endpoint(tenant: Tenant | None = None, **over: Any) -> WebhookEndpoint:
     """A webhook endpoint that wants everything."""
     values: dict[str, Any] = {"url": "https://hooks.example/in", "salt": "a" * 64, "created_by": "tests"}
     return WebhookEndpoint.objects.create(tenant=tenant or make_tenant(), **(values | over))
+
+
+def make_artifact(run: Run, *, content: bytes = b"content", **over: Any) -> Artifact:
+    """A file of a run, in the storage too; wants the fixture `media`."""
+    data_class = over.get("data_class", "deliverable")
+    private = data_class in ("temp_file", "raw_prompt")
+    stored = storage.write(storage.new_path(tenant=run.tenant.slug, run_id=run.pk), content, sealed=private)
+    values: dict[str, Any] = {
+        "step_id": run.step_id,
+        "name": f"file-{next(_numbers)}",
+        "data_class": data_class,
+        "readable_by": "prompts" if private else "payloads",
+        "content_type": "text/plain",
+        "content_hash": stored.content_hash,
+        "size_bytes": stored.size_bytes,
+        "path": stored.path,
+        "sealed_with": stored.sealed_with,
+        "fence": run.fence,
+    }
+    return Artifact.objects.create(run=run, **(values | over))
 
 
 def make_due(run: Run | UUID) -> None:

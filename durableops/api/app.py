@@ -12,7 +12,15 @@ from django.http import HttpRequest
 from ninja import NinjaAPI
 from ninja.renderers import BaseRenderer
 
-from durableops.api import approvals, events, problems, runs, story, verbs
+from durableops.api import (
+    approvals,
+    events,
+    files,
+    problems,
+    runs,
+    story,
+    verbs,
+)
 from durableops.api.bodies import StrictParser
 
 PREFIX = "/api/v1"
@@ -54,6 +62,7 @@ problems.install(api)
 api.add_router("/runs", runs.router)
 api.add_router("/runs", story.router)
 api.add_router("/runs", verbs.router)
+api.add_router("/runs", files.router)
 api.add_router("/events", events.router)
 api.add_router("/approvals", approvals.router)
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from durableops.api import problems
@@ -37,7 +37,10 @@ def door(view: View) -> View:
         if response.status_code == 405 and response.headers["Content-Type"] != problems.MEDIA_TYPE:
             allowed = {name.strip() for name in response["Allow"].split(",")}
             response = problems.method_not_allowed(request, sorted(allowed | ({"HEAD"} if "GET" in allowed else set())))
-        if asked == "HEAD" and isinstance(response, HttpResponse):
+        if asked == "HEAD" and isinstance(response, StreamingHttpResponse):
+            response.close()
+            response.streaming_content = iter(())
+        elif asked == "HEAD" and isinstance(response, HttpResponse):
             response["Content-Length"] = str(len(response.content))
             response.content = b""
         response["Cache-Control"] = "no-store"

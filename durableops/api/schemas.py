@@ -220,6 +220,31 @@ class EffectPage(BaseModel):
     next: int | None = Field(description="Give it as `after` for the next page; null at the end.")
 
 
+class File(BaseModel):
+    """A file of a run."""
+
+    id: int
+    name: str
+    data_class: str
+    step: str
+    content_type: str
+    bytes: int
+    sha256: str
+    readable_by: str = Field(description="The scope that reading it needs.")
+    readable: bool = Field(description="Whether this token has it.")
+    at: datetime
+
+
+class FileList(BaseModel):
+    files: list[File]
+    more: bool = Field(description="Whether there are older ones that are not listed.")
+
+
+class FileLink(BaseModel):
+    url: str = Field(description="Whoever holds it may read the file, without a token.")
+    expires_at: datetime
+
+
 class EventReceived(BaseModel):
     id: int
     created: bool = Field(description="False when the same event had arrived before.")

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from durableops.authoring.definitions import (
     DEFAULT_STEP_TIMEOUT_SECONDS,
     Isolation,
+    LargeResult,
     OnPoison,
     Safety,
     Scope,
@@ -120,6 +121,14 @@ def check_tool(tool: ToolDefinition) -> None:
         at,
         f"{what} has safety={tool.safety!r}, which is not available yet; use 'read', 'local', 'keyed' or 'outbox'.",
     )
+    _check_choice(tool.large_result, get_args(LargeResult), what=f"large_result of {what}", at=at)
+    require(
+        tool.large_result == "refuse" or tool.safety != "local",
+        at,
+        f"{what} has large_result='artifact', but a 'local' tool's result commits with its own change; "
+        "return a reference instead.",
+    )
+    require(not tool.name.startswith("run."), at, f"{what} begins with 'run.', which names what runs do themselves.")
     check_seconds(tool.timeout, what=what, at=at)
     check_kind(tool.retry, Retry, what=f"retry of {what}", at=at)
     check_kind(tool.key_window, timedelta, what=f"key_window of {what}", at=at)

@@ -13,7 +13,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +33,15 @@ OnError = Literal["raise", "return"]
 
 OnRefusal = Literal["cancel", "return"]
 """When a person says no: end the run as cancelled, or return the answer to the step."""
+
+FileClass = Literal["deliverable", "input", "temp_file", "raw_prompt"]
+"""What a file is, which says how long it is kept and who may see it."""
+
+Readers = Literal["payloads", "members"]
+"""Who may read a file: those who see payloads, or every member of the tenant."""
+
+type Content = bytes | str | Path | IO[bytes] | Iterable[bytes]
+"""What a file may be made of."""
 
 Level = Literal["debug", "info", "warning", "error"]
 Cursor = int | str | Sequence[int | str]
@@ -246,13 +255,25 @@ class Run(_Facts, Protocol):
     def artifact(
         self,
         name: str,
-        data: bytes | str | Path,
+        data: Content,
         /,
         *,
-        data_class: str = "deliverable",
+        data_class: FileClass = "deliverable",
         content_type: str = "application/octet-stream",
-    ) -> Any:
-        """Keep bytes, text or a file with the run and return its content hash; the same bytes are kept once."""
+        readers: Readers = "payloads",
+    ) -> str:
+        """Keep a file with the run and return its content hash; the same bytes under one name are kept once.
+
+        It is never held in memory: give a Path, an open file or pieces of bytes for a large one. `data_class` says
+        how long it is kept; a `temp_file` or `raw_prompt` is encrypted, and people need a right of their own to see
+        it. `readers="members"` lets everybody of the tenant read it, not only those who see payloads.
+        """
+
+    def open_artifact(self, name: str, /, *, content_hash: str = "") -> IO[bytes]:
+        """Open a file that this run kept, the newest of this name unless `content_hash` says which.
+
+        Raises ArtifactNotFound, or ArtifactGone when retention has removed it.
+        """
 
     def progress(self, done: int, total: int | None = None, note: str = "") -> None:
         """Say how far the step is; shown to people, never relied on."""
@@ -352,13 +373,17 @@ class AsyncRun(_Facts, Protocol):
     async def artifact(
         self,
         name: str,
-        data: bytes | str | Path,
+        data: Content,
         /,
         *,
-        data_class: str = "deliverable",
+        data_class: FileClass = "deliverable",
         content_type: str = "application/octet-stream",
-    ) -> Any:
+        readers: Readers = "payloads",
+    ) -> str:
         """See Run.artifact."""
+
+    async def open_artifact(self, name: str, /, *, content_hash: str = "") -> IO[bytes]:
+        """See Run.open_artifact; reading from it is plain."""
 
     def progress(self, done: int, total: int | None = None, note: str = "") -> None:
         """See Run.progress."""

@@ -25,6 +25,7 @@ from durableops.authoring.definitions import (
     DEFAULT_TOOL_TIMEOUT_SECONDS,
     OUTBOX_RETRY,
     Isolation,
+    LargeResult,
     MigrationDefinition,
     OnPoison,
     Safety,
@@ -111,6 +112,7 @@ def tool(
     destination: str = "",
     on_poison: OnPoison = "hold",
     deliver_within: timedelta | None = None,
+    large_result: LargeResult = "refuse",
 ) -> Callable[[_Function], ToolDefinition]:
     """Declare a tool: a function of `call` and keyword arguments that acts on the world.
 
@@ -122,7 +124,9 @@ def tool(
     stable name, by default the function's. `timeout` is in seconds, for one call.
     `resource_id` names the field of the result that identifies what was made; `resource`
     names the argument that is the resource, so that callers need not pass it.
-    `scope="tenant"` shares the slot among all runs of a tenant. Raises DefinitionError.
+    `scope="tenant"` shares the slot among all runs of a tenant. `large_result="artifact"` keeps
+    a result over the payload limit as a file of the run, instead of failing the step; it is
+    given back whole. Raises DefinitionError.
     """
 
     def declare(function: _Function) -> ToolDefinition:
@@ -141,6 +145,7 @@ def tool(
             destination=destination,
             on_poison=on_poison,
             deliver_within=deliver_within,
+            large_result=large_result,
             is_async=inspect.iscoroutinefunction(function),
             required=required,
             accepted=accepted,

@@ -26,6 +26,7 @@ Safety = Literal["read", "local", "keyed", "outbox", "legacy"]
 Scope = Literal["run", "tenant"]
 OnPoison = Literal["hold", "skip"]
 Isolation = Literal["process"]
+LargeResult = Literal["refuse", "artifact"]
 
 # eq=False: definitions are compared and hashed by identity; one declaration is one definition.
 
@@ -75,6 +76,8 @@ class ToolDefinition:
 
     event_type: str = ""
     """For webhooks: the event that endpoints subscribe to. A relay sends it to each of them; no function is called."""
+    large_result: LargeResult = "refuse"
+    """Whether a result over the payload limit fails the call or is kept as a file."""
 
     is_async: bool = False
     """Whether the function is a coroutine function."""

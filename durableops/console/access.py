@@ -12,7 +12,7 @@ from django.contrib.auth.models import AbstractUser
 from django.http import Http404, HttpRequest
 from django.utils.functional import cached_property
 
-from durableops.access import GRANTS, VERBS, Permission
+from durableops.access import GRANTS, READS, VERBS, Permission
 from runs.models import Membership, Run, Tenant
 from runs.querysets import RunQuerySet
 
@@ -24,6 +24,8 @@ WHO: dict[Permission, str] = {
     Permission.SETTLE: "an operator, a reviewer or an admin",
     Permission.ADMINISTER: "an admin",
     Permission.VIEW: "a member",
+    Permission.PAYLOADS: "somebody who sees payloads",
+    Permission.PROMPTS: "somebody who was given the right to read prompts",
 }
 
 
@@ -75,6 +77,26 @@ class Access:
         membership = self.memberships.get(tenant_id)
         return self.everything or (membership is not None and membership.sees_payloads)
 
+    def reads_prompts(self, tenant_id: int) -> bool:
+        """Only who was given it in this tenant, by name: not even a superuser has it otherwise."""
+        membership = self.memberships.get(tenant_id)
+        return membership is not None and membership.reads_prompts
+
+    def may_read(self, readable_by: str, tenant_id: int) -> bool:
+        """Whether this person may read what is for such eyes."""
+        match READS[readable_by]:
+            case Permission.PROMPTS:
+                return self.reads_prompts(tenant_id)
+            case Permission.PAYLOADS:
+                return self.sees_payloads(tenant_id)
+            case permission:
+                return self.may(permission, tenant_id)
+
+    def require_reading(self, readable_by: str, tenant: Tenant) -> None:
+        """Raise NotAllowed unless this person may read what is for such eyes."""
+        if not self.may_read(readable_by, tenant.pk):
+            raise NotAllowed(READS[readable_by], tenant.slug)
+
     @property
     def administered(self) -> Tenant | None:
         """A tenant whose members this person may manage, if there is one."""
@@ -108,7 +130,7 @@ def access_of(request: HttpRequest) -> Access:
     known = getattr(request, "_console_access", None)
     if known is None:
         user = cast("AbstractUser", request.user)
-        rows = [] if user.is_superuser else user.memberships.select_related("tenant").order_by("tenant__slug")  # type: ignore[attr-defined]
+        rows = user.memberships.select_related("tenant").order_by("tenant__slug")  # type: ignore[attr-defined]
         known = Access(user=user, everything=user.is_superuser, memberships={row.tenant_id: row for row in rows})
         request._console_access = known  # type: ignore[attr-defined]
     return cast("Access", known)

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -31,7 +32,7 @@ class ConsoleRequest(HttpRequest):
     htmx: HtmxDetails
 
 
-type View[**P] = Callable[Concatenate[ConsoleRequest, P], HttpResponse]
+type View[**P] = Callable[Concatenate[ConsoleRequest, P], HttpResponseBase]
 
 
 def page[**P](*methods: str, permission: Permission) -> Callable[[View[P]], View[P]]:
@@ -42,7 +43,7 @@ def page[**P](*methods: str, permission: Permission) -> Callable[[View[P]], View
 
     def decorate(view: View[P]) -> View[P]:
         @functools.wraps(view)
-        def wrapped(request: ConsoleRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        def wrapped(request: ConsoleRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             if request.method not in methods:
                 return HttpResponseNotAllowed(methods)
             if permission is not Permission.ANYBODY and not request.user.is_authenticated:

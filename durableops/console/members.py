@@ -14,7 +14,10 @@ from runs.models.access import Role
 
 
 @transaction.atomic
-def put(username: str, *, tenant: Tenant, role: str, sees_payloads: bool, actor: str, reason: str = "") -> str:
+def put(
+    username: str, *, tenant: Tenant, role: str, sees_payloads: bool, actor: str, reads_prompts: bool = False,
+    reason: str = "",
+) -> str:  # fmt: skip
     """Make somebody a member, or change their role. Returns the password of an account made for it, else nothing.
 
     Raises InputRefused for a name or role that cannot be, and when the tenant would be left without an admin.
@@ -30,11 +33,9 @@ def put(username: str, *, tenant: Tenant, role: str, sees_payloads: bool, actor:
     before = _role_of(user, tenant)
     if role != Role.ADMIN:
         _keep_an_admin(tenant, without=username)
-    Membership.objects.update_or_create(
-        user=user, tenant=tenant, defaults={"role": role, "sees_payloads": sees_payloads}
-    )
-    _audit(tenant, "put_member", username, actor=actor, reason=reason, before=before,
-           after={"role": role, "sees_payloads": sees_payloads})  # fmt: skip
+    rights = {"role": role, "sees_payloads": sees_payloads, "reads_prompts": reads_prompts}
+    Membership.objects.update_or_create(user=user, tenant=tenant, defaults=rights)
+    _audit(tenant, "put_member", username, actor=actor, reason=reason, before=before, after=rights)
     return password
 
 
@@ -59,7 +60,7 @@ def _keep_an_admin(tenant: Tenant, *, without: str) -> None:
 
 
 def _role_of(user: User, tenant: Tenant) -> dict[str, object]:
-    found = Membership.objects.filter(user=user, tenant=tenant).values("role", "sees_payloads").first()
+    found = Membership.objects.filter(user=user, tenant=tenant).values("role", "sees_payloads", "reads_prompts").first()
     return dict(found) if found else {}
 
 

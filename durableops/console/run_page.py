@@ -10,8 +10,9 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 
 from durableops import clock
+from durableops.access import READS
 from durableops.console import actions, payloads, story
-from durableops.console.access import Access
+from durableops.console.access import WHO, Access
 from durableops.console.plans import plan_steps
 from durableops.console.run_timeline import timeline_tab, traceback_of
 from durableops.masking import mask
@@ -38,6 +39,7 @@ TABS = (
     ("checkpoints", "Checkpoints"),
     ("effects", "Effects"),
     ("decisions", "Decisions"),
+    ("artifacts", "Artifacts"),
     ("logs", "Logs"),
     ("audit", "Audit"),
 )
@@ -100,7 +102,7 @@ def counts(run: Run) -> dict[str, str]:
     """How many rows each tab has, counted up to a cap, in one statement."""
     tables = {
         "events": "runs_event", "checkpoints": "runs_checkpoint", "effects": "runs_effect",
-        "decisions": "runs_decision", "logs": "runs_log_line",
+        "decisions": "runs_decision", "artifacts": "runs_artifact", "logs": "runs_log_line",
     }  # fmt: skip
     parts = ", ".join(
         f"(SELECT count(*) FROM (SELECT 1 FROM {table} WHERE run_id = %(run)s LIMIT %(cap)s) x)"
@@ -175,7 +177,15 @@ def decisions_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
     for row in part.rows:
         row.shown = payloads.show("result", row.result, sight=access.sees_payloads(run.tenant_id))
     answered = Wait.objects.filter(run=run, kind="approval").order_by("-id")[:50]
-    return {"part": part, "answered": answered, "artifacts": Artifact.objects.filter(run=run).order_by("-id")[:50]}
+    return {"part": part, "answered": answered}
+
+
+def artifacts_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
+    part = _part(Artifact.objects.filter(run=run), "id", window)
+    for row in part.rows:
+        may_read = access.may_read(row.readable_by, run.tenant_id)
+        row.why_not = "" if may_read else f"needs {WHO[READS[row.readable_by]]} of {run.tenant.slug}"
+    return {"part": part}
 
 
 def logs_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
@@ -194,7 +204,7 @@ def audit_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
 
 _TAB_READERS = {
     "events": events_tab, "checkpoints": checkpoints_tab, "effects": effects_tab, "decisions": decisions_tab,
-    "logs": logs_tab, "audit": audit_tab,
+    "artifacts": artifacts_tab, "logs": logs_tab, "audit": audit_tab,
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from django.urls import path
 from durableops.console import database as database  # connects its receiver
 from durableops.console.views import (
     events,
+    files,
     front,
     inbox,
     overview,
@@ -35,6 +36,9 @@ urlpatterns = [
     path("runs/<uuid:run_id>/live/", run.live, name="run_live"),
     path("runs/<uuid:run_id>/checkpoints/<int:seq>/", run.checkpoint, name="checkpoint"),
     path("runs/<uuid:run_id>/effects/<int:effect_id>/", run.effect, name="effect"),
+    path("runs/<uuid:run_id>/files/<int:artifact_id>/", files.read, name="artifact"),
+    path("runs/<uuid:run_id>/files/<int:artifact_id>/link/", files.link, name="artifact_link"),
+    path("files/<str:token>/", files.follow, name="file"),
     path("runs/<uuid:run_id>/approvals/<int:wait_id>/<slug:verb>/", verbs.decide, name="decide"),
     path("runs/<uuid:run_id>/waits/<int:wait_id>/send/", events.send, name="send"),
     path("runs/<uuid:run_id>/waits/<int:wait_id>/extend/", verbs.extend_wait, name="extend_wait"),

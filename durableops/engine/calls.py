@@ -18,10 +18,11 @@ from durableops.checkpoints import codec
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, prepare
-from durableops.engine import django_side, local
+from durableops.engine import django_side, large_results, local
 from durableops.engine.calling import LiveCall
 from durableops.engine.checks import check_may_go_on, flush_if_stale, stop_reason
 from durableops.engine.hand import Hand, KnownEffect
+from durableops.engine.large_results import Apart
 from durableops.engine.ops import Commit, Local, Logic
 from durableops.engine.outbox import posting
 from durableops.engine.records import ensure_loaded, load_slots
@@ -102,6 +103,7 @@ def _calls(hand: Hand, tool: ToolDefinition, items: list[Mapping[str, Any]], *, 
         yield from send_all(hand, pending, concurrency=concurrency)
     for n, one in pending.items():
         results[n] = one.value if one.error is None else one.error
+    yield from large_results.read_all(hand, results)
     return results
 
 
@@ -148,6 +150,9 @@ def _answer(
         )
     elif known.state == "succeeded" and known.error_class:
         results[n] = PayloadRefused(known.error_message)
+    elif known.state == "succeeded" and known.result is None:
+        hand.reuse(known.id)
+        results[n] = Apart(slot=prepared.slot, tool=prepared.tool.name, resource=prepared.resource)
     elif known.state == "succeeded":
         hand.reuse(known.id)
         results[n] = codec.loads(known.result or "null", what=f"result of {prepared.tool.name}")

@@ -9,7 +9,7 @@ from typing import Any
 from durableops.authoring.definitions import ToolDefinition
 from durableops.checkpoints.failures import safe_text
 from durableops.checkpoints.states import decode_state
-from durableops.engine import calls, logic, waits
+from durableops.engine import calls, files, logic, waits
 from durableops.engine.checks import check_may_go_on, flush_if_stale
 from durableops.engine.drivers import AsyncDriver, SyncDriver
 from durableops.engine.hand import Hand
@@ -151,6 +151,9 @@ class SyncRun(_Facts):
     def artifact(self, name: str, data: Any, /, **options: Any) -> Any:
         return self._do(_artifact(self._hand, name, data, **options))
 
+    def open_artifact(self, name: str, /, *, content_hash: str = "") -> Any:
+        return self._do(files.open_artifact(self._hand, name, content_hash=content_hash))
+
 
 class AsyncRun(_Facts):
     """Implements durableops.authoring.context.AsyncRun."""
@@ -207,6 +210,9 @@ class AsyncRun(_Facts):
 
     async def artifact(self, name: str, data: Any, /, **options: Any) -> Any:
         return await self._do(_artifact(self._hand, name, data, **options))
+
+    async def open_artifact(self, name: str, /, *, content_hash: str = "") -> Any:
+        return await self._do(files.open_artifact(self._hand, name, content_hash=content_hash))
 
 
 def _wait_for(
@@ -279,8 +285,9 @@ def _artifact(
     *,
     data_class: str = "deliverable",
     content_type: str = "application/octet-stream",
+    readers: str = "payloads",
 ) -> Logic[str]:
-    return logic.artifact(hand, name, data, data_class=data_class, content_type=content_type)
+    return files.artifact(hand, name, data, data_class=data_class, content_type=content_type, readers=readers)
 
 
 def _plain(value: Any) -> Any:

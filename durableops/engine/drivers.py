@@ -20,7 +20,20 @@ from durableops.engine.committer import MOST
 from durableops.engine.database import Database
 from durableops.engine.hand import Hand
 from durableops.engine.once import Once
-from durableops.engine.ops import Ask, Attempt, Collect, Commit, Compute, Invoke, InvokeMany, Local, Logic, Op, Pause
+from durableops.engine.ops import (
+    Aside,
+    Ask,
+    Attempt,
+    Collect,
+    Commit,
+    Compute,
+    Invoke,
+    InvokeMany,
+    Local,
+    Logic,
+    Op,
+    Pause,
+)
 from durableops.errors import CallTimeout, ControlSignal
 from runs.fenced import FencedWrite, Written
 
@@ -71,6 +84,8 @@ class SyncDriver:
             case Compute():
                 value = op.function(*op.args, **(op.kwargs or {}))
                 return _on_loop(value) if inspect.isawaitable(value) else value
+            case Aside():
+                return op.work()
             case Local():
                 return _attempt(op.work)
             case Pause():
@@ -125,7 +140,7 @@ class AsyncDriver:
                 return await value if inspect.isawaitable(value) else value
             case Pause():
                 return await self._pause(op.seconds)
-            case Local():
+            case Local() | Aside():
                 return await _to_its_end(call_threads(), self._sync.perform, op)
             case _:
                 return await _to_its_end(_database_threads(), self._sync.perform, op)

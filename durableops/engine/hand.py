@@ -150,6 +150,8 @@ class Hand:
         self.effects: dict[str, KnownEffect] = {}
         self.waits: dict[tuple[str, str, str], KnownWait] = {}
         self.decisions: dict[tuple[str, str, str], str] = {}
+        self.files: dict[str, dict[str, Any]] = {}
+        """Files of this entry by name, the newest of each."""
         self.loaded = not self.resumed
         self.entered_at = self.page_at = monotonic()
         self.in_page = False
@@ -229,6 +231,7 @@ class Hand:
 
     def keep(self, row: dict[str, Any]) -> None:
         self._artifacts.append(row)
+        self.files[row["name"]] = row
 
     def event(self, name: str, *, reason: str = "", data: dict[str, Any] | None = None, moves: bool = False) -> None:
         self._events.append(

@@ -1,4 +1,4 @@
-"""The rest of what a step may ask: pages, decisions, children, artifacts. Each is a generator of ops."""
+"""The rest of what a step may ask: pages, decisions, children. Each is a generator of ops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from durableops.checkpoints import codec
 from durableops.checkpoints.states import encode_state
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.engine import artifacts
 from durableops.engine.checks import check_may_go_on, flush_if_stale, give_way
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Ask, Commit, Compute, Logic
@@ -23,7 +22,6 @@ from durableops.engine.start import check_new
 from durableops.engine.waits import Suspend, known_wait, wait_row
 from durableops.errors import ChildrenFailed, CursorRegression, Fatal, WorkflowNotFound
 from runs.fenced import CheckpointRow
-from runs.models.artifact import DATA_CLASSES
 from runs.states import TERMINAL
 
 
@@ -37,7 +35,6 @@ class ChildOutcome:
     error: str
 
 
-MAX_CONTENT_TYPE_BYTES = 100
 END = {"end": True}
 """Cursor of a loop whose last page is committed, so that a resume after it does not begin again."""
 
@@ -170,16 +167,3 @@ def _name_of(workflow: Any) -> str:
     if not isinstance(name, str):
         raise WorkflowNotFound(f"{workflow!r} is no workflow; give the decorated class or its name.")
     return name
-
-
-def artifact(hand: Hand, name: str, data: Any, *, data_class: str, content_type: str) -> Logic[str]:
-    """Keep a file with the run and return its content hash. The same bytes are kept once."""
-    check_may_go_on(hand)
-    yield from flush_if_stale(hand)
-    codec.check_key(name, what="name of an artifact")
-    if data_class not in DATA_CLASSES:
-        raise Fatal(f"data_class is {data_class!r}; give one of {', '.join(DATA_CLASSES)}.")
-    codec.check_key(content_type, what="content type of an artifact", max_bytes=MAX_CONTENT_TYPE_BYTES)
-    row = yield Compute(artifacts.store, (data,), {"tenant": hand.claimed.tenant})
-    hand.keep({"name": name, "data_class": data_class, "content_type": content_type, **row})
-    return str(row["content_hash"])

@@ -65,6 +65,13 @@ class Compute:
 
 
 @dataclass(frozen=True)
+class Aside:
+    """Do something of the engine's own that may take long, such as writing a file, and answer with its value."""
+
+    work: Callable[[], Any]
+
+
+@dataclass(frozen=True)
 class Local:
     """Call a `local` tool inside one transaction together with its own effect record. Answers with an Attempt."""
 
@@ -98,5 +105,5 @@ class Batch(Protocol):
         """Begin no further call; what is under way answers to nobody."""
 
 
-type Op = Commit | Ask | InvokeMany | Collect | Compute | Local | Pause
+type Op = Commit | Ask | InvokeMany | Collect | Compute | Aside | Local | Pause
 type Logic[T] = Generator[Op, Any, T]

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from durableops.authoring.policies import Retry
 from durableops.conf import get_conf
 from durableops.errors import (
+    ArtifactDamaged,
+    ArtifactGone,
+    ArtifactNotFound,
     CallFailed,
     ChildrenFailed,
     CompatibilityError,
@@ -18,13 +21,14 @@ from durableops.errors import (
     Fatal,
     PayloadRefused,
     Refused,
+    ResultGone,
     RetryLater,
     WaitTimeout,
 )
 
 POINTLESS = (
     ChildrenFailed, CompatibilityError, CursorRegression, DefinitionError, DuplicateName, EffectConflict,
-    PayloadRefused, Refused, WaitTimeout,
+    PayloadRefused, Refused, ResultGone, WaitTimeout, ArtifactDamaged, ArtifactGone, ArtifactNotFound,
 )  # fmt: skip
 """Errors that the same code would meet again: what is on record does not change by asking twice."""
 

@@ -12,6 +12,7 @@ from durableops.checkpoints.failures import safe_text
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, summarize
+from durableops.engine import large_results
 from durableops.engine.calling import LiveCall, is_timeout
 from durableops.engine.checks import check_may_go_on, stop_reason
 from durableops.engine.hand import FLUSH_AFTER_SECONDS, Hand, KnownEffect
@@ -51,6 +52,8 @@ class Pending:
     """Whether any attempt may have reached the other side."""
     error: BaseException | None = None
     value: Any = None
+    large: str | None = None
+    """A result that is to be kept as a file."""
     done: bool = False
 
 
@@ -85,6 +88,9 @@ def _one_round(hand: Hand, calls: list[Pending], *, concurrency: int) -> Logic[f
                 failpoints.reach(failpoints.Point.AFTER_ANSWER, hand.step.id)
             for n, attempt in answered:
                 pause = max(pause, _take(hand, calls[n], attempt) or 0.0)
+                if (text := calls[n].large) is not None:
+                    yield from large_results.keep(hand, calls[n].prepared.key, text)
+                    _settle_result(hand, calls[n], None)
             if answered and not batch.is_done:
                 yield Commit(hand.write())
     finally:
@@ -203,14 +209,25 @@ def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
 def _take_result(hand: Hand, one: Pending, value: Any) -> None:
     one.done = True
     tool = one.prepared.tool
+    conf = get_conf()
+    most = conf.payload_max_bytes if tool.large_result == "refuse" else conf.large_result_max_bytes
     try:
-        text = codec.dumps(value, what=f"result of {tool.name}", max_bytes=get_conf().payload_max_bytes)
+        text = codec.dumps(value, what=f"result of {tool.name}", max_bytes=most)
     except PayloadRefused as refused:
         # It happened: the outcome is kept, so that no retry does it again; the step fails for what it returned.
         one.error = refused
         _note(hand, one, state="succeeded", error=refused)
         return
     one.value = codec.loads(text)
+    if tool.large_result != "refuse" and len(text.encode()) > conf.payload_max_bytes:
+        one.large = text
+    else:
+        _settle_result(hand, one, text)
+
+
+def _settle_result(hand: Hand, one: Pending, text: str | None) -> None:
+    """Note that it succeeded; its result is in the record, or in a file that the same commit names."""
+    tool, value = one.prepared.tool, one.value
     found = value.get(tool.resource_id) if tool.resource_id and isinstance(value, dict) else None
     downstream = "" if found is None else str(found)[:255]
     if one.effect_id is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runs.models.access import ApiToken, Membership, Tenant
-from runs.models.artifact import Artifact
+from runs.models.artifact import Artifact, LooseFile
 from runs.models.audit import AuditEntry
 from runs.models.bulk import Bulk, BulkItem
 from runs.models.checkpoint import Checkpoint
@@ -32,6 +32,7 @@ __all__ = [
     "IdempotencyRecord",
     "InboundEvent",
     "LogLine",
+    "LooseFile",
     "Membership",
     "OutboxBody",
     "OutboxDestination",

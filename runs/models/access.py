@@ -33,6 +33,8 @@ class Membership(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=20, choices=Role.choices)
     sees_payloads = models.BooleanField(default=False)
+    reads_prompts = models.BooleanField(default=False, db_default=False)
+    """Raw prompts and temporary files: a right that is given by name, and whose every use is in the audit."""
 
     class Meta:
         constraints = [

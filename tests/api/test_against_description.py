@@ -64,10 +64,13 @@ def one_connection() -> Iterator[None]:
 @pytest.mark.usefixtures("one_connection")
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_answers_are_those_the_description_allows(caller: Caller, acme: Any, operation: str, mode: GenerationMode):
+def test_answers_are_those_the_description_allows(
+    caller: Caller, acme: Any, media: str, operation: str, mode: GenerationMode
+):
     run = factories.make_run(state=State.WAITING, tenant=acme)
     wait = factories.make_wait(run, kind="approval", name="delivery", facts="{}", facts_hash="f" * 64)
-    known = {"run_id": str(run.pk), "wait_id": wait.pk}
+    artifact = factories.make_artifact(run, readable_by="members")
+    known = {"run_id": str(run.pk), "wait_id": wait.pk, "file_id": artifact.pk}
     headers = {"Authorization": f"Bearer {caller.issued.secret}", "Host": "localhost"}
 
     @given(case=OPERATIONS[operation].as_strategy(generation_mode=mode))

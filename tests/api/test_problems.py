@@ -35,7 +35,12 @@ def walk(resolver, prefix: str) -> list[str]:
 
 
 def concrete(path: str) -> str:
-    return path.replace("<uuidstr:run_id>", str(uuid4())).replace("<int:wait_id>", "999999999") or "nowhere/at/all"
+    return (
+        path.replace("<uuidstr:run_id>", str(uuid4()))
+        .replace("<int:wait_id>", "999999999")
+        .replace("<int:file_id>", "999999999")
+        or "nowhere/at/all"
+    )
 
 
 def assert_is_problem(response, *, status: int | None = None) -> dict:

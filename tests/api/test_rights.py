@@ -18,6 +18,8 @@ from runs.states import State
 from tests import factories
 from tests.api.clients import Caller, read
 
+pytestmark = pytest.mark.usefixtures("media")
+
 FACTS = "f" * 64
 REASON = {"reason": "because"}
 DECISION = {"reason": "because", "facts_hash": FACTS}
@@ -33,6 +35,9 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "pause_run": ("runs:operate", "queued", REASON, 200),
     "resume_run": ("runs:operate", "paused", REASON, 200),
     "retry_run": ("runs:operate", "failed", REASON, 200),
+    "list_files": ("runs:read", "queued", None, 200),
+    "read_file": ("runs:read", "queued", None, 200),
+    "link_file": ("runs:read", "queued", None, 201),
     "send_event": ("events:send", "", {"name": "paid"}, 201),
     "approve_approval": ("approvals:decide", "waiting", DECISION, 200),
     "refuse_approval": ("approvals:decide", "waiting", DECISION, 200),
@@ -51,7 +56,8 @@ def operations() -> dict[str, tuple[str, str, str]]:
 
 def call(caller: Caller, operation: str, run: Run, wait: Wait):
     method, path, _scope = operations()[operation]
-    path = path.replace("{run_id}", str(run.pk)).replace("{wait_id}", str(wait.pk))
+    file_id = run.artifacts.values_list("pk", flat=True).first()
+    path = path.replace("{run_id}", str(run.pk)).replace("{wait_id}", str(wait.pk)).replace("{file_id}", str(file_id))
     return caller.send(method, path, CASES[operation][2])
 
 
@@ -63,6 +69,7 @@ def make_target(tenant, state: str) -> tuple[Run, Wait]:
         paused=paused,
         paused_by="oli" if paused else "",
     )
+    factories.make_artifact(run, readable_by="members")
     return run, factories.make_wait(run, kind="approval", name="delivery", facts="{}", facts_hash=FACTS)
 
 
@@ -140,5 +147,5 @@ def test_roles_and_scopes_read_one_table():
     assert set(VERBS.values()) <= set(SCOPES)
     assert Permission.ADMINISTER not in SCOPES
     assert set(GRANTS) == {role for role, _label in Membership._meta.get_field("role").flatchoices}
-    assert all(Permission.PAYLOADS not in granted for granted in GRANTS.values())
+    assert all(not granted & {Permission.PAYLOADS, Permission.PROMPTS} for granted in GRANTS.values())
     assert access.GRANTS["viewer"] == {Permission.VIEW}

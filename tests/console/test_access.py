@@ -11,8 +11,19 @@ from django.urls import reverse
 
 from durableops.access import Permission
 from durableops.console import demo, urls
+from durableops.engine import file_links
 from runs.models import PauseSwitch
-from tests.factories import CAST, make_checkpoint, make_doubt, make_effect, make_run, make_wait, make_worker, now
+from tests.factories import (
+    CAST,
+    make_artifact,
+    make_checkpoint,
+    make_doubt,
+    make_effect,
+    make_run,
+    make_wait,
+    make_worker,
+    now,
+)
 
 HOUR = timedelta(hours=1)
 SOMEBODY = {"viewer", "operator", "reviewer", "admin", "stranger"}
@@ -42,6 +53,9 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "run_live": (["run"], MEMBERS, None),
     "checkpoint": (["run", 0], MEMBERS, None),
     "effect": (["run", "effect"], MEMBERS, None),
+    "artifact": (["run", "artifact"], MEMBERS, None),
+    "artifact_link": (["run", "artifact"], None, MEMBERS),
+    "file": (["token"], SOMEBODY | {"nobody"}, None),
     "decide": (["run", "wait", "approve"], REVIEWERS, REVIEWERS),
     "send": (["run", "event"], OPERATORS, OPERATORS),
     "extend_wait": (["run", "wait"], OPERATORS, OPERATORS),
@@ -51,13 +65,14 @@ CODES = {"home": 302, "sign_out": 302, "look": 302}
 
 
 @pytest.fixture
-def scene(simple, settings, monkeypatch):
+def scene(simple, settings, monkeypatch, media):
     settings.DEMO = True
     monkeypatch.setattr(demo, "kill", lambda worker, **more: None)  # whose it is to do is asked before
     worker = make_worker()
     make_run(state="running", worker=worker)
     run = make_run(state="waiting", head_seq=1)
     make_checkpoint(run, seq=2)
+    artifact = make_artifact(run, readable_by="members")
     return {
         "run": run.pk,
         "the doubt": make_doubt(make_effect(run, state="in_doubt")).pk,
@@ -65,6 +80,8 @@ def scene(simple, settings, monkeypatch):
         "wait": make_wait(run, kind="approval", name="delivery", facts_hash="f" * 64, expires_at=now() + HOUR).pk,
         "event": make_wait(run, correlation="k").pk,
         "effect": make_effect(run).pk,
+        "artifact": artifact.pk,
+        "token": file_links.make(artifact, actor="ann").token,
         "switch": PauseSwitch.objects.create(scope="tenant", tenant=run.tenant, actor="ann", reason="why").pk,
     }
 

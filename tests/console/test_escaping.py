@@ -102,7 +102,7 @@ def test_hostile_text_is_inert_on_every_page(dreadful, signed_in):
     PauseSwitch.objects.create(scope="workflow", workflow=run.workflow, actor=run.created_by, reason=run.workflow)
     pages = ["overview", "runs", "workers", "pauses"]
     addresses = [reverse(f"console:{page}") for page in pages]
-    for tab in ("timeline", "events", "checkpoints", "effects", "decisions", "logs", "audit"):
+    for tab in ("timeline", "events", "checkpoints", "effects", "decisions", "artifacts", "logs", "audit"):
         addresses += [reverse("console:run", args=[one.pk]) + f"?tab={tab}" for one in (dreadful, run)]
     event = make_wait(run, name=run.created_by, correlation=run.created_by, expires_at=now() + timedelta(days=1))
     addresses += [

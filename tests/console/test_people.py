@@ -33,7 +33,11 @@ def test_new_name_gets_an_account_whose_password_is_shown_once(admin):
     member = Membership.objects.get(user__username="ann")
     assert (member.role, member.sees_payloads) == ("operator", True)
     entry = AuditEntry.objects.get(verb="put_member")
-    assert (entry.actor, entry.target_id, entry.after) == ("admin", "ann", {"role": "operator", "sees_payloads": True})
+    assert (entry.actor, entry.target_id, entry.after) == (
+        "admin",
+        "ann",
+        {"role": "operator", "sees_payloads": True, "reads_prompts": False},
+    )
 
 
 def test_changing_a_role_keeps_the_password(admin, signed_in):

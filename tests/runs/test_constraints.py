@@ -16,6 +16,7 @@ from runs.models import (
     Doubt,
     IdempotencyRecord,
     InboundEvent,
+    LooseFile,
     Membership,
     OutboxLane,
     PauseSwitch,
@@ -167,6 +168,9 @@ VIOLATIONS = {
     "decision_inputs_unique": with_run(decided),
     "artifact_content_unique": with_run(kept),
     "artifact_data_class_known": lambda: kept(make_run(), data_class="junk"),
+    "artifact_readers_known": lambda: kept(make_run(), readable_by="anyone"),
+    "artifact_private_is_sealed": lambda: kept(make_run(), data_class="temp_file", readable_by="prompts"),
+    "loose_file_has_an_end": lambda: LooseFile.objects.create(tenant=make_tenant(), path="p"),
     "receipt_number_unique": with_run(
         lambda run: Receipt.objects.create(run=run, number=1, cause="x", step_id="first", fence=1)
     ),

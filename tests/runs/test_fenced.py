@@ -82,6 +82,8 @@ def everything() -> dict[str, Any]:
             {
                 "name": "a",
                 "data_class": "deliverable",
+                "readable_by": "payloads",
+                "sealed_with": "",
                 "content_type": "text/plain",
                 "content_hash": "c" * 64,
                 "size_bytes": 3,

@@ -55,7 +55,7 @@ def _put(request: ConsoleRequest, tenant: Tenant) -> tuple[str, str]:
     given = request.POST
     name = given.get("username", "").strip()
     password = members.put(name, tenant=tenant, role=given.get("role", ""), sees_payloads="sees_payloads" in given,
-                           actor=request.access.actor)  # fmt: skip
+                           reads_prompts="reads_prompts" in given, actor=request.access.actor)  # fmt: skip
     return f"{name} is {given.get('role', '')} of {tenant.slug}.", password
 
 
