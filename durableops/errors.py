@@ -21,6 +21,8 @@ The tree::
       BulkRefused                 the bulk action's state does not allow this (409)
       StartConflict               same start key, other input (409)
       EventConflict               same event id, other content (409)
+      QuotaConflict               somebody else changed the quota meanwhile (409)
+      QuotaUnsafe                 a cap that some living worker would not keep to (409)
       StaleFence                  a newer claim owns the run (409)
       CursorRegression            a cursor or checkpoint number would go backwards
       DuplicateName               one name and key used twice in one entry of a step
@@ -214,6 +216,20 @@ class EventConflict(DurableOpsError):
     """The event id is known with another content; the earlier event stands."""
 
     code = "event.conflict"
+    http_status = 409
+
+
+class QuotaConflict(DurableOpsError):
+    """The quota was changed since the version this change was made from."""
+
+    code = "quota.conflict"
+    http_status = 409
+
+
+class QuotaUnsafe(DurableOpsError):
+    """A cap cannot be set while workers are alive that would not keep to it."""
+
+    code = "quota.unsafe"
     http_status = 409
 
 

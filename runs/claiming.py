@@ -1,6 +1,7 @@
 """The claim: one statement that takes due runs, raises their fences and brings what is needed to go on with them.
 
-A worker that finishes a run takes the next one in the same statement: one commit less for each run.
+A worker that finishes a run takes the next one in the same statement: one commit less for each run. Whose turn it is
+stands in `runs.turns`, how places under a cap are given out in `runs.slots`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from runs.fenced import SWITCHED_OFF, Attached
-from runs.states import TRANSITIONS, sources
+from runs import turns
+from runs.fenced import Attached
+from runs.states import TRANSITIONS
 from runs.transitions import Cursor, sets_for
+from runs.turns import MOST_AT_ONCE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +24,8 @@ class Claimed:
     run_id: UUID
     tenant_id: int
     tenant: str
+    weight: int
+    """How many turns its tenant has where another has one."""
     workflow: str
     plan_id: int
     fence: int
@@ -28,6 +33,11 @@ class Claimed:
     head_seq: int
     state_seq: int
     step_id: str
+    resource: str
+    """What the step uses that all tenants share, as it is on record."""
+    slot: int | None
+    """Its place under its tenant's cap; None where there is no cap."""
+    resource_slot: int | None
     cursor: Any
     step_entries: int
     step_attempts: int
@@ -48,71 +58,35 @@ class Claimed:
     has_parent: bool
 
 
-# Tenants take turns: the next tenants that have something claimable, from the one after the last served on, and round
-# again. Each is found by one descent of the index (isolated, tenant, …), however long the queue of another is.
-_QUEUED = f"""r.state IN ({", ".join(f"'{s}'" for s in sources("claim"))}) AND NOT r.paused AND r.due_at <= now()
-            AND r.isolated = %(isolated)s"""
-
-
-def _turns(only_if: str) -> str:
-    return f"""
-turn AS (
-    SELECT %(after)s::bigint AS tenant_id, false AS again, 0 AS number
-    WHERE {only_if} AND EXISTS (SELECT 1 FROM runs_worker w
-        WHERE w.id = %(worker)s AND w.ended_at IS NULL AND NOT w.draining)
-    UNION ALL
-    SELECT f.tenant_id, f.again, t.number + 1 FROM turn t CROSS JOIN LATERAL (
-        (SELECT r.tenant_id, t.again FROM runs_run r
-         WHERE {_QUEUED} AND r.tenant_id > t.tenant_id AND (NOT t.again OR r.tenant_id <= %(after)s)
-         ORDER BY r.tenant_id LIMIT 1)
-        UNION ALL
-        (SELECT r.tenant_id, true FROM runs_run r
-         WHERE NOT t.again AND {_QUEUED} AND r.tenant_id <= %(after)s
-         ORDER BY r.tenant_id LIMIT 1)
-        LIMIT 1
-    ) f WHERE t.number < %(turns)s
-)"""
-
-
-# SKIP LOCKED: an idle transaction that holds one row delays that run, not the queue (C160).
-# The run's deadline is looked at here, so that no run is started only to be stopped (C055).
-def _ctes(only_if: str) -> str:
-    """The claim as named queries; `following` holds what a holder needs of each run that was taken."""
-    return f"""{_turns(only_if)},
-next AS MATERIALIZED (
-    SELECT c.id FROM turn t CROSS JOIN LATERAL (
-        SELECT r.id FROM runs_run r
-        WHERE {_QUEUED} AND r.tenant_id = t.tenant_id AND (r.deadline_at IS NULL OR r.deadline_at > now())
-          AND NOT {SWITCHED_OFF.format(run="r")}
-        ORDER BY r.priority DESC, r.due_at, r.id
-        LIMIT (SELECT ceil(%(limit)s::float8 / greatest(1, max(x.number)))::int FROM turn x)
-        FOR NO KEY UPDATE OF r SKIP LOCKED
-    ) c WHERE t.number > 0
-    LIMIT %(limit)s
-), claimed AS (
+def _ctes(chosen: str) -> str:
+    """The claim as named queries; `following` holds what a holder needs of each run that was `chosen`."""
+    return f"""{chosen},
+claimed AS (
     UPDATE runs_run r SET {sets_for(TRANSITIONS["claim"].target)}, worker_id = %(worker)s, fence = r.fence + 1,
+        slot = c.slot, resource_slot = c.resource_slot,
         step_entries = r.step_entries + CASE WHEN r.started_at IS NULL THEN 0 ELSE 1 END,
         resumes = r.resumes + CASE WHEN r.started_at IS NULL THEN 0 ELSE 1 END,
         started_at = coalesce(r.started_at, now())
-    FROM next WHERE r.id = next.id
-    RETURNING r.*
+    FROM chosen c WHERE r.id = c.id
+    RETURNING r.*, c.weight
 ), history AS (
     INSERT INTO runs_event (run_id, at, event, from_state, to_state, step_id, attempt, fence, worker_id, actor, reason,
         data)
     SELECT c.id, now(), 'claim', 'queued', 'running', c.step_id, c.step_attempts, c.fence, c.worker_id, '', '',
-        jsonb_build_object('resume', c.resumes)
+        jsonb_strip_nulls(jsonb_build_object('resume', c.resumes, 'slot', c.slot, 'resource_slot', c.resource_slot))
     FROM claimed c
 ), receipts AS (
     INSERT INTO runs_receipt (run_id, number, cause, detail, step_id, fence, worker_id, lost_at, noticed_at, resumed_at,
         reused_effects, repeated_effects, entered_again)
     SELECT c.id, c.resumes, c.wake_cause, c.wake_detail, c.step_id, c.fence, c.worker_id, c.lost_at, c.woken_at,
-        clock_timestamp(), 0, 0, c.wake_cause NOT IN ('slice', 'pause', 'isolation')
+        clock_timestamp(), 0, 0, c.wake_cause NOT IN ('slice', 'pause', 'isolation', 'resource')
     FROM claimed c WHERE c.resumes > 0
 ), following AS (
-    SELECT c.id, c.tenant_id, t.slug, c.workflow, c.plan_id, c.fence, c.lineage, c.head_seq, c.state_seq, c.step_id,
-        c.cursor, c.step_entries, c.step_attempts, c.recoveries, c.resumes, c.wake_cause, c.cancel_requested,
-        extract(epoch FROM c.deadline_at - now())::float8, c.labels, c.created_at, s.state, h.effects_through,
-        p.version, p.schema_version, p.schema_hash, p.plan_hash, c.parent_id IS NOT NULL
+    SELECT c.id, c.tenant_id, t.slug, c.weight, c.workflow, c.plan_id, c.fence, c.lineage, c.head_seq, c.state_seq,
+        c.step_id, c.resource, c.slot, c.resource_slot, c.cursor, c.step_entries, c.step_attempts, c.recoveries,
+        c.resumes, c.wake_cause, c.cancel_requested, extract(epoch FROM c.deadline_at - now())::float8, c.labels,
+        c.created_at, s.state, h.effects_through, p.version, p.schema_version, p.schema_hash, p.plan_hash,
+        c.parent_id IS NOT NULL
     FROM claimed c
     JOIN runs_tenant t ON t.id = c.tenant_id
     JOIN runs_workflow_plan p ON p.id = c.plan_id
@@ -122,11 +96,18 @@ next AS MATERIALIZED (
 )"""
 
 
-_CLAIM = f"WITH RECURSIVE {_ctes('true')} SELECT * FROM following"
 # A refused write takes no run: whoever lost its fence learns of that first.
-_CLAIM_WITH_WRITE = _ctes("EXISTS (SELECT 1 FROM run)")
+_IF_WRITTEN = "EXISTS (SELECT 1 FROM run)"
+_CLAIM = {
+    False: f"WITH RECURSIVE {_ctes(turns.plain('true'))} SELECT * FROM following",
+    True: f"WITH RECURSIVE {_ctes(turns.gated('true'))} SELECT * FROM following",
+}
+_CLAIM_WITH_WRITE = {
+    False: _ctes(turns.plain(_IF_WRITTEN)),
+    True: _ctes(turns.gated(_IF_WRITTEN, ending="(SELECT run.id FROM run)")),
+}
 FEWEST_TURNS = 4
-"""A claim of one run looks at so many tenants: the first one's runs may all be locked, or under a switch."""
+"""A claim of one run looks at so many tenants: the first one's runs may all be locked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +119,8 @@ class Taker:
     """Whether this worker takes the runs that asked for a process of their own; others take the rest."""
     after_tenant: int = 0
     """The tenant served last: the next one's turn comes first."""
+    gated: bool = True
+    """Whether to keep to quotas. Without, nothing is taken while there are any: it costs half, and is tried first."""
 
     def params(self, limit: int) -> dict[str, Any]:
         return {
@@ -145,7 +128,7 @@ class Taker:
             "isolated": self.isolated,
             "after": self.after_tenant,
             "limit": limit,
-            "turns": max(limit, FEWEST_TURNS),
+            "turns": max(min(limit, MOST_AT_ONCE), FEWEST_TURNS),
         }
 
 
@@ -154,13 +137,20 @@ def claim(cursor: Cursor, taker: Taker, *, limit: int = 1) -> list[Claimed]:
 
     Fewer than `limit` may mean that a tenant had less than its share: ask again until nothing comes.
     """
-    cursor.execute(_CLAIM, taker.params(limit))
+    cursor.execute(_CLAIM[taker.gated], taker.params(limit))
     return [_claimed(row) for row in cursor.fetchall()]
+
+
+def claimable(cursor: Cursor, *, isolated: bool, most: int) -> int:
+    """How many due runs could be taken now, up to `most`: what waits for its cap or a switch is not counted."""
+    cursor.execute(turns.CLAIMABLE, {"isolated": isolated, "after": 0, "turns": most})
+    found: int = cursor.fetchone()[0]
+    return min(found, most)
 
 
 def with_next(taker: Taker) -> Attached:
     """The claim of one run, to be attached to the write that ends another."""
-    return Attached(ctes=_CLAIM_WITH_WRITE, answer="following", params=taker.params(1))
+    return Attached(ctes=_CLAIM_WITH_WRITE[taker.gated], answer="following", params=taker.params(1))
 
 
 def claimed_with(row: tuple[Any, ...] | None) -> Claimed | None:

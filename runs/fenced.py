@@ -86,6 +86,8 @@ class FencedWrite:
     """Cause and detail that the next resume will name."""
     isolated: bool | None = None
     """Whether the run needs a process of its own from now on; None leaves it as it is."""
+    resource: str | None = None
+    """What the run uses from now on that all tenants share; its place under another one's cap is given back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -460,6 +462,11 @@ def _add_sets(write: FencedWrite, params: dict[str, Any], sets: list[str]) -> No
     if write.isolated is not None:
         params["isolate"] = write.isolated
         sets.append("isolated = %(isolate)s")
+    if write.resource is not None:
+        params["resource"] = write.resource
+        sets.append("resource = %(resource)s")
+        if not write.transition:
+            sets.append("resource_slot = NULL")
     if write.wake:
         params |= {"w_cause": write.wake[0], "w_detail": write.wake[1]}
         sets.append("wake_cause = %(w_cause)s, wake_detail = %(w_detail)s, woken_at = now(), lost_at = NULL")

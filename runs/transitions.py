@@ -52,7 +52,8 @@ def sets_for(target: State) -> str:
         [
             f"state = '{target}'",
             "state_since = now()",
-            *([] if target is State.RUNNING else ["worker_id = NULL"]),
+            # Whatever ends a hold gives its places back. The claim says which ones it took.
+            *([] if target is State.RUNNING else ["worker_id = NULL", "slot = NULL", "resource_slot = NULL"]),
             "due_at = now() + %(delay)s * interval '1 second'" if target is State.QUEUED else "due_at = NULL",
             "finished_at = now()" if target in TERMINAL else "finished_at = NULL",
         ]

@@ -101,6 +101,8 @@ def check_step(step: StepDefinition) -> None:
         check_seconds(step.timeout, what=what, at=at)
     check_kind(step.retry, Retry, what=f"retry of {what}", at=at)
     _check_isolation(step.isolation, what=what, at=at)
+    if step.uses != "":
+        check_name(step.uses, what=f"the resource that {what} uses", at=at)
     for tool in step.declared_tools:
         check_kind(tool, ToolDefinition, what=f"one of the tools of {what}", at=at)
 

@@ -58,6 +58,7 @@ def step(
     timeout: float | None = DEFAULT_STEP_TIMEOUT_SECONDS,
     retry: Retry | None = None,
     isolation: Isolation | None = None,
+    uses: str = "",
     tools: Sequence[ToolDefinition] = (),
 ) -> Callable[[_Function], StepDefinition]: ...
 def step(
@@ -69,13 +70,15 @@ def step(
     timeout: float | None = DEFAULT_STEP_TIMEOUT_SECONDS,
     retry: Retry | None = None,
     isolation: Isolation | None = None,
+    uses: str = "",
     tools: Sequence[ToolDefinition] = (),
 ) -> StepDefinition | Callable[[_Function], StepDefinition]:
     """Declare a step: a function of one argument, the `run`, inside a workflow's class.
 
     `id` is the stable name (by default the function's), `version` is raised when the step's
     meaning changes, `timeout` is in seconds (None: no limit). `isolation="process"` keeps the
-    step away from other runs. `tools` names tools the code
+    step away from other runs. `uses="db-scan"` names a resource that all tenants share, whose policy
+    may limit how many runs use it at once. `tools` names tools the code
     reaches in a way that cannot be read from it. Bare `@step` takes the defaults. Raises
     DefinitionError.
     """
@@ -90,6 +93,7 @@ def step(
             retry=retry if retry is not None else Retry(),
             is_async=inspect.iscoroutinefunction(function),
             isolation=isolation,
+            uses=uses,
             declared_tools=tuple(tools),
         )
         check_step(definition)

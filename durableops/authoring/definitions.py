@@ -150,6 +150,9 @@ class StepDefinition:
     isolation: Isolation | None = None
     """`process` keeps the step away from other runs: it gets a worker process that holds one run at a time."""
 
+    uses: str = ""
+    """A resource that all tenants share and whose policy limits how many runs use it at once."""
+
     declared_tools: tuple[ToolDefinition, ...] = ()
     """Tools named by the author because the code reaches them in a way that cannot be read."""
 

@@ -18,7 +18,7 @@ from durableops.checkpoints.states import encode_and_read_back
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine import commit, django_side, endings, looping
-from durableops.engine.checks import ISOLATION, HandBack, give_way, stop_reason
+from durableops.engine.checks import give_way, stop_reason, wants_other_place
 from durableops.engine.context import AsyncRun, SyncRun
 from durableops.engine.database import Database
 from durableops.engine.drivers import AsyncDriver, SyncDriver
@@ -220,11 +220,11 @@ def _commit_step(database: Database, hand: Hand, value: Any) -> bool:
     failpoints.reach(failpoints.Point.BEFORE_CHECKPOINT, step.id)
     if following is None:
         return _finish(database, hand, row)
-    wanted = hand.definition.is_isolated(following.id)
-    if hand.held is not None and hand.held.in_hand.isolated != wanted:
-        back = HandBack("isolation", ISOLATION[wanted], isolated=wanted)
-        return endings.leave(database, hand, back, checkpoint=row)
-    commit.execute(database, hand, hand.write(checkpoint=row))
+    if (elsewhere := wants_other_place(hand, following)) is not None:
+        return endings.leave(database, hand, elsewhere, checkpoint=row)
+    given_back = "" if hand.resource and not following.uses else None
+    commit.execute(database, hand, hand.write(checkpoint=row, resource=given_back))
+    hand.resource = following.uses
     failpoints.reach(failpoints.Point.AFTER_CHECKPOINT, step.id)
     hand.advance_to(following, state_json=state_json, state=state)
     return True

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from durableops.authoring.definitions import StepDefinition
 from durableops.clock import monotonic
 from durableops.conf import get_conf
+from durableops.engine.claim import others_wait
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Ask, Commit, Logic
 from durableops.errors import ControlSignal, FenceLost, RunCancelled, RunPaused, StepTimeout
 
-_OTHERS_WAIT = """
-SELECT EXISTS (SELECT 1 FROM runs_run
-               WHERE state = 'queued' AND NOT paused AND due_at <= now() AND isolated = %s)"""
 ISOLATION = {
     True: "its step asked for a process of its own",
     False: "its step needs no process of its own",
@@ -35,24 +34,37 @@ class HandBack(ControlSignal):
 
     code = "signal.hand_back"
 
-    def __init__(self, cause: str, detail: str, *, isolated: bool | None = None) -> None:
+    def __init__(self, cause: str, detail: str, *, isolated: bool | None = None, resource: str | None = None) -> None:
         super().__init__(detail)
         self.cause = cause
         self.isolated = isolated
         """Whether the run wants a process of its own from here on; None says nothing about it."""
+        self.resource = resource
+        """What it uses from here on that all tenants share; None says nothing about it."""
+
+
+def wants_other_place(hand: Hand, step: StepDefinition) -> HandBack | None:
+    """Whether this step needs another kind of process, or a place under a cap that only a claim can give."""
+    isolated = hand.definition.is_isolated(step.id)
+    resource = step.uses if step.uses != hand.resource else None
+    if hand.held is not None and hand.held.in_hand.isolated != isolated:
+        return HandBack("isolation", ISOLATION[isolated], isolated=isolated, resource=resource)
+    if resource:
+        return HandBack("resource", f"its step uses {resource!r}, which is shared", resource=resource)
+    return None
 
 
 def give_way(hand: Hand) -> Logic[ControlSignal | None]:
     """Between steps and pages: hand back when this process stops, or when the slice is over and others wait."""
     if hand.stopping.since is not None:
         return HandBack("worker_stopped", "its worker was asked to stop")
-    held = hand.held
-    if held is not None and held.in_hand.isolated != (wanted := hand.definition.is_isolated(hand.step.id)):
-        return HandBack("isolation", ISOLATION[wanted], isolated=wanted)
+    if (elsewhere := wants_other_place(hand, hand.step)) is not None:
+        return elsewhere
     # A run in hand takes at least one step: were the claim alone to eat the slice, two runs would only change places.
     if hand.head_seq > hand.claimed.head_seq and monotonic() - hand.taken_at > get_conf().slice_seconds:
-        isolated = held is not None and held.in_hand.isolated
-        others = yield Ask(lambda database: database.read(_OTHERS_WAIT, [isolated])[0][0])
+        isolated = hand.held is not None and hand.held.in_hand.isolated
+        tenant_id = hand.claimed.tenant_id
+        others = yield Ask(lambda database: others_wait(database, tenant_id=tenant_id, isolated=isolated))
         if others:
             return HandBack("slice", "others were waiting")
         hand.taken_at = monotonic()

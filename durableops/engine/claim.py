@@ -15,6 +15,26 @@ def claim_next(database: Database, *, taker: Taker, limit: int = 1) -> list[Clai
     return database.retrying(lambda cursor: claiming.claim(cursor, taker, limit=limit))
 
 
+_SIBLINGS_WAIT = """
+SELECT EXISTS (SELECT 1 FROM runs_run r WHERE r.state = 'queued' AND NOT r.paused AND r.due_at <= now()
+               AND r.isolated = %s AND r.tenant_id = %s)"""
+
+
+def others_wait(database: Database, *, tenant_id: int, isolated: bool) -> bool:
+    """Whether a run in hand should give way: to one of its own tenant, whose place it has, or to any that could start.
+
+    Runs of other tenants that wait for their own caps are no reason.
+    """
+    if database.read(_SIBLINGS_WAIT, [isolated, tenant_id])[0][0]:
+        return True
+    return claimable(database, isolated=isolated, most=1) > 0
+
+
+def claimable(database: Database, *, isolated: bool, most: int) -> int:
+    """How many due runs could be taken now, up to `most`. Raises ConnectionLost."""
+    return database.retrying(lambda cursor: claiming.claimable(cursor, isolated=isolated, most=most))
+
+
 def release_unheld(database: Database, *, worker_id: UUID, held: list[UUID], why: str) -> int:
     """Hand back runs that stand under our name and are not in hand: the answer to their claim or release was lost."""
     with database.cursor() as cursor:

@@ -58,7 +58,7 @@ def audited_refusals(verb: Callable[..., Done]) -> Callable[..., Done]:
                 verb=f"{refused.event} (refused)",
                 target_kind="run",
                 target_id=str(refused.run),
-                reason=_reason(reason),
+                reason=kept_reason(reason),
                 before={"state": refused.state},
                 after={"refused": safe_text(str(refused), limit=MAX_REASON_CHARACTERS)},
             )
@@ -100,7 +100,7 @@ def resume(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
 @audited_refusals
 def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Cancel a run and everything below it. Accepted means that it ends cancelled; a finished run is refused."""
-    reason = _reason(reason)
+    reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
         run = _locked(tenant, run_id)
         if run.is_terminal:
@@ -132,7 +132,7 @@ def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at:
 
     A run whose deadline has passed needs a new one.
     """
-    reason = _reason(reason)
+    reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
         run = _locked(tenant, run_id)
         if run.state not in sources("reopen"):
@@ -168,7 +168,7 @@ def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at:
 @audited_refusals
 def recheck(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Let a parked run be compared with the code once more, after the code was put right."""
-    reason = _reason(reason)
+    reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
         run = _locked(tenant, run_id)
         if run.state not in sources("recheck"):
@@ -275,7 +275,7 @@ def decide(
             )
         if facts_hash is not None and facts_hash != wait.facts_hash:
             raise _refused(run, verb, "a decision about what is asked now; the facts changed since the page was opened")
-        answer = codec.dumps({"approved": approved, "comment": _reason(reason)}, what="answer")
+        answer = codec.dumps({"approved": approved, "comment": kept_reason(reason)}, what="answer")
         closing = Closing(
             state="answered", cause="approval", detail=f"{verb}d by {actor}: {wait.name}", answer=answer, by=actor
         )
@@ -297,7 +297,7 @@ def set_switch(scope: str, *, actor: str, reason: str, tenant: Tenant | None = N
     """Pause everything, a tenant, or a workflow (of one tenant or of all)."""
     with transaction.atomic():
         switch, made = PauseSwitch.objects.get_or_create(
-            scope=scope, tenant=tenant, workflow=workflow, defaults={"actor": actor, "reason": _reason(reason)}
+            scope=scope, tenant=tenant, workflow=workflow, defaults={"actor": actor, "reason": kept_reason(reason)}
         )
         if made:
             _audit_switch(switch, "pause_all", actor=actor, reason=reason)
@@ -336,7 +336,7 @@ def _write(
     cursor: Any, run: Run, verb: str, *, actor: str, reason: str, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     """One history row on the run and one audit entry."""
-    record_event(cursor, run.pk, verb, actor=actor, reason=_reason(reason), step_id=run.step_id, data=after)
+    record_event(cursor, run.pk, verb, actor=actor, reason=kept_reason(reason), step_id=run.step_id, data=after)
     _audit(run, verb, actor=actor, reason=reason, before=before, after=after)
 
 
@@ -347,7 +347,7 @@ def _audit(run: Run, verb: str, *, actor: str, reason: str, before: dict[str, An
         verb=verb,
         target_kind="run",
         target_id=str(run.pk),
-        reason=_reason(reason),
+        reason=kept_reason(reason),
         before=before,
         after=after,
     )
@@ -361,12 +361,12 @@ def _audit_switch(switch: PauseSwitch, verb: str, *, actor: str, reason: str) ->
         verb=verb,
         target_kind=f"switch {switch.scope}",
         target_id=target,
-        reason=_reason(reason),
+        reason=kept_reason(reason),
         after={"workflow": switch.workflow, "scope": switch.scope},
     )
 
 
-def _reason(text: str) -> str:
+def kept_reason(text: str) -> str:
     """A reason as it is kept. Kept again, it stays as it is."""
     kept = safe_text(text)
     return kept if len(kept) <= MAX_REASON_CHARACTERS else kept[: MAX_REASON_CHARACTERS - 1] + "…"

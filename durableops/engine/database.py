@@ -73,6 +73,9 @@ class Database:
         options = [found.get("options", ""), self._options, f"-c idle_in_transaction_session_timeout={still}"]
         if not self._durable:
             options.append("-c synchronous_commit=off")
+        if get_conf().prepare_statements:
+            # Planning a claim anew each time takes longer than making it.
+            options.append("-c plan_cache_mode=force_generic_plan")
         found["options"] = " ".join(options).strip()
         found["prepare_threshold"] = 1 if get_conf().prepare_statements else None
         return found

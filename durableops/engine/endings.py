@@ -41,7 +41,8 @@ def leave(database: Database, hand: Hand, signal: ControlSignal, *, checkpoint: 
         case StepTimeout():
             return _time_out_step(database, hand, signal)
         case HandBack():
-            _hand_back(database, hand, signal.cause, signal.detail, isolated=signal.isolated, checkpoint=checkpoint)
+            _hand_back(database, hand, signal.cause, signal.detail, isolated=signal.isolated, resource=signal.resource,
+                       checkpoint=checkpoint)  # fmt: skip
         case RunPaused():
             _hand_back(database, hand, "pause", str(signal))
         case WorkerStopping():
@@ -73,10 +74,11 @@ def _end(database: Database, hand: Hand, event: str, reason: str, data: dict[str
 
 def _hand_back(
     database: Database, hand: Hand, cause: str, detail: str, *, isolated: bool | None = None,
-    checkpoint: CheckpointRow | None = None,
+    resource: str | None = None, checkpoint: CheckpointRow | None = None,
 ) -> None:  # fmt: skip
     hand.event("hand_back", reason=detail, data={"cause": cause}, moves=True)
-    write = hand.write(transition="hand_back", wake=(cause, detail), isolated=isolated, checkpoint=checkpoint)
+    write = hand.write(transition="hand_back", wake=(cause, detail), isolated=isolated, resource=resource,
+                       checkpoint=checkpoint)  # fmt: skip
     written = commit.execute(database, hand, write)
     if written.state == "cancelled":
         finished(database, hand)

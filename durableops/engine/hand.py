@@ -109,6 +109,8 @@ class Hand:
         self.head_seq = claimed.head_seq
         self.state_json = claimed.state_json
         self.cursor: Any = claimed.cursor
+        self.resource = claimed.resource
+        """What it uses, as it is on record."""
         self.effects_through = claimed.effects_through
         self.newest_effect = claimed.effects_through
         self.deadline = _at(claimed.deadline_left)

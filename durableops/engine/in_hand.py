@@ -48,6 +48,10 @@ class InHand:
         self._claims_under_way = 0
         self._releasing = False
         self._after_tenant = 0
+        self._gated = False
+        """Whether there were quotas when it last found something."""
+        self._serving = (0, 0)
+        """The tenant served last, and the turns it still has before the next one's."""
 
     @property
     def free(self) -> int:
@@ -61,12 +65,20 @@ class InHand:
 
     def taker(self) -> Taker:
         """Who claims, and whose turn it is."""
-        return Taker(worker_id=self.worker_id, isolated=self.isolated, after_tenant=self._after_tenant)
+        return Taker(
+            worker_id=self.worker_id, isolated=self.isolated, after_tenant=self._after_tenant, gated=self._gated
+        )
 
     def claim(self, database: Database) -> list[Held]:
         """Take as many runs as there are places. Empty when nothing is claimable. Raises ConnectionLost."""
         with self.claiming():
             found = claim_next(database, taker=self.taker(), limit=self.free)
+            if not found:
+                # Where it found nothing one way, the other tells; and whoever finds nothing at all begins with the
+                # cheaper way again.
+                self._gated = not self._gated
+                found = claim_next(database, taker=self.taker(), limit=self.free)
+                self._gated = self._gated and bool(found)
             self.served(found)
             with self._changed:
                 new = [Held(claimed, self, self._lines.pop() if self._lines else None) for claimed in found]
@@ -74,11 +86,19 @@ class InHand:
         return new
 
     def served(self, claimed: list[Claimed]) -> None:
-        """Note whose turn it was."""
-        tenants = {one.tenant_id for one in claimed}
-        if tenants:
+        """Note whose turn it was, and whether it is over: a tenant of weight three is served three times in a row."""
+        if len(claimed) == 1:
+            [one] = claimed
+            tenant, left = self._serving
+            left = (left if tenant == one.tenant_id and left > 0 else one.weight) - 1
+            self._serving = (one.tenant_id, left)
+            # Looked for from the one before it, the same tenant comes first again.
+            self._after_tenant = one.tenant_id - (1 if left > 0 else 0)
+        elif claimed:
+            tenants = {one.tenant_id for one in claimed}
             # The turns go upwards and round again: those below the last one served came after the round's end.
             self._after_tenant = max({t for t in tenants if t <= self._after_tenant} or tenants)
+            self._serving = (0, 0)
 
     def release(self, held: Held) -> None:
         """Its run has come to rest: the place is free."""

@@ -16,9 +16,10 @@ from runs.models.worker import LOCK_CLASS
 
 _REGISTER = """
 INSERT INTO runs_worker (id, number, host, machine, pid, child_pid, started_at, counter, renewed_at, lease_seconds,
-    heartbeat_seconds, draining, ended_why, versions, concurrency, isolated)
+    heartbeat_seconds, draining, ended_why, versions, concurrency, isolated,
+    takes_slots)
 VALUES (%(id)s, nextval('runs_worker_number'), %(host)s, %(machine)s, %(pid)s, %(child)s, now(), 0, now(), %(lease)s,
-    %(beat)s, false, '', %(versions)s::jsonb, %(concurrency)s, %(isolated)s)
+    %(beat)s, false, '', %(versions)s::jsonb, %(concurrency)s, %(isolated)s, true)
 RETURNING number"""
 _RENEW = """
 UPDATE runs_worker SET counter = counter + 1, renewed_at = now(), draining = %(draining)s, in_hand = %(in_hand)s,

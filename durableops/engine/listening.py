@@ -145,6 +145,9 @@ class Listener:
                     self._taken += 1
                 advance(self.database, held.claimed, worker_id=self.worker_id, stopping=self.stopping, held=held)
                 if held.following is None:
+                    if held.claimed.slot is not None or held.claimed.resource_slot is not None:
+                        # Its place under a cap is free: what waited for it was not claimable until now.
+                        bell.ring()
                     break
                 held.go_on_with(held.following)
         except ConnectionLost as lost:

@@ -54,12 +54,12 @@ WITH run AS (
         cancel_requested_by, cancel_reason, deadline_at, lineage, head_seq, state_seq, step_id, step_entries,
         step_attempts,
         recoveries, max_recoveries, wake_cause, wake_detail, resumes, effects_avoided, progress_note, error_class,
-        error_message, error_fingerprint, isolated)
+        error_message, error_fingerprint, isolated, resource)
     VALUES (%(id)s, %(tenant)s, %(workflow)s, %(plan)s, 'queued', now(), %(priority)s,
         greatest(now(), coalesce(%(start_at)s, now())), %(start_key)s, %(input_hash)s, now(), %(by)s, %(labels)s::jsonb,
         %(parent)s, %(parent_wait)s, %(child_index)s, 0, false, '', false, '', '',
         least(%(deadline_at)s, now() + %(deadline)s * interval '1 second'), 1, 0, 0, %(step)s, 1, 0, 0,
-        %(max_recoveries)s, '', '', 0, 0, '', '', '', '', %(isolated)s)
+        %(max_recoveries)s, '', '', 0, 0, '', '', '', '', %(isolated)s, %(resource)s)
     RETURNING id
 ), checkpoint AS (
     INSERT INTO runs_checkpoint (run_id, seq, lineage, kind, step_id, next_step, plan_id, state, state_seq, output_hash,
@@ -163,6 +163,7 @@ def insert(
             "deadline_at": deadline_at,
             "step": new.definition.steps[0].id,
             "isolated": new.definition.is_isolated(new.definition.steps[0].id),
+            "resource": new.definition.steps[0].uses,
             "max_recoveries": new.definition.max_recoveries,
             "state": new.state_json,
         },

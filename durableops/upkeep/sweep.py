@@ -6,6 +6,7 @@ Level-triggered: each pass looks at how things are, not at what was announced.
 from __future__ import annotations
 
 from durableops.engine import bell
+from durableops.engine.claim import claimable
 from durableops.engine.database import Database
 from durableops.engine.family import sweep_parents
 from durableops.engine.inbound import match_wait
@@ -14,9 +15,6 @@ from runs.transitions import fire_many
 
 BATCH = 200
 
-_CLAIMABLE = """
-SELECT count(*) FROM (SELECT 1 FROM runs_run r WHERE r.state = 'queued' AND NOT r.paused AND r.due_at <= now() LIMIT
-    %s) x"""
 _UNMATCHED = """
 SELECT w.id, w.run_id FROM runs_wait w
 WHERE w.state = 'open' AND w.kind = 'event' AND EXISTS (
@@ -35,9 +33,12 @@ UPDATE runs_wait SET state = 'cancelled', answered_at = now() WHERE id IN (
 
 
 def ring_for_claimable(database: Database, *, most: int = 64) -> int:
-    """Ring once for each run that could be claimed now, up to `most`; no bell goes to a worker that is awake."""
-    claimable: int = database.fetch(_CLAIMABLE, [most])[0][0]
-    return bell.ring(claimable) if claimable else 0
+    """Ring once for each run that could be claimed now, up to `most`; no bell goes to a worker that is awake.
+
+    What waits for its cap wakes nobody.
+    """
+    found = sum(claimable(database, isolated=isolated, most=most) for isolated in (False, True))
+    return bell.ring(min(found, most)) if found else 0
 
 
 def match_events(database: Database) -> int:

@@ -47,6 +47,12 @@ class Run(models.Model):
     )
     isolated = models.BooleanField(default=False, db_default=False)
     """Whether its present step asked for a process of its own: other workers leave it alone."""
+    resource = models.CharField(max_length=100, default="", db_default="", blank=True)
+    """What its present step uses that all tenants share."""
+    slot = models.SmallIntegerField(null=True)
+    """Its place under its tenant's cap, while it runs; None for a tenant without one."""
+    resource_slot = models.SmallIntegerField(null=True)
+    """Its place under the cap of its resource."""
     paused = models.BooleanField(default=False)
     paused_by = models.CharField(max_length=200, default="", blank=True)
     cancel_requested = models.BooleanField(default=False)
@@ -112,6 +118,19 @@ class Run(models.Model):
                 condition=Q(fence__gte=0, head_seq__gte=0, state_seq__gte=0, state_seq__lte=F("head_seq")),
                 name="run_positions_sane",
             ),
+            # engine.claim: what makes a cap hold. Nothing that does not run has a place, and no two runs have the same.
+            models.CheckConstraint(
+                condition=Q(state="running") | Q(slot=None, resource_slot=None), name="run_slots_only_while_running"
+            ),
+            models.UniqueConstraint(
+                fields=["tenant", "slot"], name="run_slot_unique", condition=Q(slot__isnull=False), include=["id"]
+            ),
+            models.UniqueConstraint(
+                fields=["resource", "resource_slot"],
+                name="run_resource_slot_unique",
+                condition=Q(resource_slot__isnull=False),
+                include=["id"],
+            ),
             # engine.start: one run for one start key of a tenant, however often it is asked for.
             models.UniqueConstraint(
                 fields=["tenant", "start_key"], name="run_start_key_unique", condition=Q(start_key__isnull=False)
@@ -123,17 +142,21 @@ class Run(models.Model):
         ]
         indexes = [
             # engine.claim: tenants in turn, of each the most urgent, then oldest due; what cannot be claimed stays out.
+            # Runs that use one resource stand together, so that a full one is left out as a whole.
             models.Index(
                 F("isolated"),
+                F("resource"),
                 F("tenant"),
                 F("priority").desc(),
                 F("due_at"),
                 F("id"),
-                name="run_claimable_in_turn",
+                name="run_claimable",
                 condition=Q(state="queued", paused=False),
             ),
             # upkeep.reaper and the Workers page: what a worker has in hand.
             models.Index(fields=["worker"], name="run_in_hand", condition=Q(state="running")),
+            # engine.claim: how many are running that use a resource.
+            models.Index(fields=["resource"], name="run_using", condition=Q(state="running") & ~Q(resource="")),
             # upkeep.timers: deadlines of open runs.
             models.Index(
                 fields=["deadline_at"],

@@ -34,6 +34,9 @@ class Worker(models.Model):
     destinations = models.JSONField(default=list, db_default=[])
     """Names of the destinations whose handlers a relay knows."""
 
+    takes_slots = models.BooleanField(default=True, db_default=False)
+    """Whether its claims keep to caps. False for the code of before: none of it may run where there is a cap."""
+
     # What it is like just now: told by the worker itself about once a second, for people.
     concurrency = models.IntegerField(default=1, db_default=1)
     """How many runs it holds at most."""

@@ -20,9 +20,11 @@ from runs.models import (
     Membership,
     OutboxLane,
     PauseSwitch,
+    QuotaPolicy,
     Receipt,
     Run,
     RunEvent,
+    Slot,
     System,
     Wait,
     WorkflowPlan,
@@ -141,6 +143,10 @@ def membership(**over: Any):
     return Membership.objects.create(user=make_person("viewer"), tenant=make_tenant(), **over)
 
 
+def a_policy() -> QuotaPolicy:
+    return QuotaPolicy.objects.get_or_create(resource="scan")[0]
+
+
 VIOLATIONS = {
     "run_due_at_iff_queued": one_run(due_at=None),
     "run_worker_iff_running": lambda: break_run("worker_id = gen_random_uuid()"),
@@ -183,6 +189,16 @@ VIOLATIONS = {
     "plan_meaning_unique": lambda: WorkflowPlan.objects.bulk_create([unsaved_plan(), unsaved_plan()]),
     "pause_switch_scope_complete": lambda: PauseSwitch.objects.create(scope="tenant", actor="a", reason="r"),
     "pause_switch_unique": twice(lambda: PauseSwitch.objects.create(scope="all", actor="a", reason="r")),
+    "quota_policy_has_one_owner": lambda: QuotaPolicy.objects.create(tenant=make_tenant(), resource="scan"),
+    "quota_policy_resource_unique": twice(lambda: QuotaPolicy.objects.create(resource="scan")),
+    "quota_policy_cap_sane": lambda: QuotaPolicy.objects.create(resource="scan", running_cap=-1),
+    "quota_policy_weight_sane": lambda: QuotaPolicy.objects.create(resource="scan", weight=0),
+    "quota_policy_priorities_sane": lambda: QuotaPolicy.objects.create(resource="scan", priority_min=2, priority_max=1),
+    "slot_number_unique": lambda: Slot.objects.bulk_create([Slot(policy=a_policy(), number=1)] * 2),
+    "slot_number_sane": lambda: Slot.objects.create(policy=a_policy(), number=0),
+    "run_slots_only_while_running": one_run(slot=1),
+    "run_slot_unique": twice(one_run(state="running", slot=1)),
+    "run_resource_slot_unique": twice(one_run(state="running", resource="scan", resource_slot=1)),
     "membership_user_tenant_unique": lambda: membership(role="viewer"),
     "membership_role_known": lambda: Membership.objects.filter(pk=make_person("viewer").memberships.get().pk).update(
         role="king"

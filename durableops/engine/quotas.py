@@ -1,0 +1,163 @@
+"""Quotas: what a tenant or a shared resource may use, as people set it. What holds it is the claim (`runs.slots`).
+
+A change is in force for every claim that begins after it was committed. It never ends what runs: a cap below it lets
+nothing new start until enough has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Max
+
+from durableops.checkpoints import codec
+from durableops.engine import bell
+from durableops.engine.commands import kept_reason
+from durableops.errors import InputRefused, QuotaConflict, QuotaUnsafe
+from runs.models import AuditEntry, QuotaPolicy, Slot, Tenant, Worker
+from runs.models.quota import HEAVIEST, HIGHEST_PRIORITY, MOST_SLOTS
+
+WORKERS_LOCK = (3341, 1)
+"""Advisory lock: while a cap is set, no worker that knows of none may register (trigger `worker_takes_slots`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One number of a policy."""
+
+    lowest: int
+    highest: int
+    may_be_none: bool = False
+    meaning: str
+
+
+FIELDS: dict[str, Field] = {
+    "running_cap": Field(
+        lowest=0, highest=MOST_SLOTS, may_be_none=True, meaning="runs at once; none is no cap, 0 lets none start"
+    ),
+    "weight": Field(lowest=1, highest=HEAVIEST, meaning="turns where another tenant has one"),
+    "priority_min": Field(lowest=-HIGHEST_PRIORITY, highest=HIGHEST_PRIORITY, meaning="lowest priority of its runs"),
+    "priority_max": Field(lowest=-HIGHEST_PRIORITY, highest=HIGHEST_PRIORITY, meaning="highest priority of its runs"),
+}
+"""What can be set, and to what."""
+OF_RESOURCES = frozenset({"running_cap"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """Whose policy it is: a tenant's, or that of a resource all tenants share."""
+
+    tenant: Tenant | None = None
+    resource: str = ""
+
+    def __str__(self) -> str:
+        return self.tenant.slug if self.tenant is not None else self.resource
+
+    @property
+    def kind(self) -> str:
+        return "tenant" if self.tenant is not None else "resource"
+
+
+def find(owner: Owner) -> QuotaPolicy | None:
+    """The policy there is; None means no limits."""
+    return QuotaPolicy.objects.filter(tenant=owner.tenant, resource=owner.resource).first()
+
+
+def set_quota(
+    owner: Owner, changes: Mapping[str, Any], *, actor: str, reason: str, made_from: int | None = None
+) -> QuotaPolicy:
+    """Change what is named, leave the rest, and say who and why. Its audit entries are the policy's history.
+
+    `made_from` is the version the change was made from (0 for none). Raises InputRefused for values that cannot be,
+    QuotaConflict when somebody was quicker, QuotaUnsafe while workers live that keep to no cap.
+    """
+    wanted = checked(owner, changes)
+    with transaction.atomic():
+        policy = _locked(owner, actor)
+        found = 0 if policy.pk is None else policy.version
+        if made_from is not None and made_from != found:
+            raise QuotaConflict(
+                f"the quota of {owner} is at version {found} and this change was made from {made_from}: "
+                "somebody was quicker. Look at it as it is now and change it again."
+            )
+        before = {name: getattr(policy, name) for name in wanted}
+        for name, value in wanted.items():
+            setattr(policy, name, value)
+        if policy.priority_min > policy.priority_max:
+            raise InputRefused(
+                f"priority_min {policy.priority_min} is above priority_max {policy.priority_max}; give a range."
+            )
+        policy.version, policy.updated_by = found + 1, actor
+        policy.save()
+        if "running_cap" in wanted:
+            _make_slots(policy)
+        AuditEntry.objects.create(
+            tenant=owner.tenant, actor=actor, verb="set_quota", target_kind=f"quota {owner.kind}",
+            target_id=str(owner), reason=kept_reason(reason),
+            before={**before, "version": found}, after={**wanted, "version": policy.version},
+        )  # fmt: skip
+        # A higher cap lets in what waited for it.
+        transaction.on_commit(lambda: bell.ring(policy.running_cap or 1))
+    return policy
+
+
+def checked(owner: Owner, changes: Mapping[str, Any]) -> dict[str, int | None]:
+    """What was asked for, if it can be. Raises InputRefused."""
+    if not changes:
+        raise InputRefused(f"nothing was changed; give one of {', '.join(FIELDS)}.")
+    if owner.tenant is None:
+        codec.check_key(owner.resource, what="resource")
+    for name, value in changes.items():
+        field = FIELDS.get(name)
+        if field is None or (owner.tenant is None and name not in OF_RESOURCES):
+            known = sorted(OF_RESOURCES) if owner.tenant is None else list(FIELDS)
+            raise InputRefused(f"the quota of a {owner.kind} has no {name!r}; it has {', '.join(known)}.")
+        if value is None and field.may_be_none:
+            continue
+        if type(value) is not int or not field.lowest <= value <= field.highest:
+            none = ", or none" if field.may_be_none else ""
+            raise InputRefused(
+                f"{name} is {value!r}; give a whole number from {field.lowest} to {field.highest}{none}: "
+                f"{field.meaning}."
+            )
+    return dict(changes)
+
+
+def _locked(owner: Owner, actor: str) -> QuotaPolicy:
+    """The policy's row, locked; a new one that is not saved yet where there is none."""
+    if owner.tenant is not None:
+        # Two first changes of one tenant meet here, before either makes the row.
+        Tenant.objects.select_for_update(no_key=True).get(pk=owner.tenant.pk)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", WORKERS_LOCK)
+    found = QuotaPolicy.objects.select_for_update().filter(tenant=owner.tenant, resource=owner.resource).first()
+    return found or QuotaPolicy(tenant=owner.tenant, resource=owner.resource, updated_by=actor)
+
+
+def _make_slots(policy: QuotaPolicy) -> None:
+    """Make the policy's slots as many as its cap, and what any claim under way saw of them out of date.
+
+    Waits for claims that hold one of them. So after this commit none takes a place that was given under the old cap.
+    """
+    if policy.running_cap is not None:
+        _refuse_unsafe_workers()
+    cap = policy.running_cap or 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM runs_slot WHERE policy_id = %s ORDER BY number FOR UPDATE", [policy.pk])
+        cursor.execute("DELETE FROM runs_slot WHERE policy_id = %s AND number > %s", [policy.pk, cap])
+        cursor.execute("UPDATE runs_slot SET taken = taken + 1 WHERE policy_id = %s", [policy.pk])
+    last = Slot.objects.filter(policy=policy).aggregate(last=Max("number"))["last"] or 0
+    Slot.objects.bulk_create(Slot(policy=policy, number=number) for number in range(last + 1, cap + 1))
+
+
+def _refuse_unsafe_workers() -> None:
+    old = list(Worker.objects.filter(ended_at=None, takes_slots=False).values_list("host", "pid")[:5])
+    if old:
+        named = ", ".join(f"process {pid} on {host}" for host, pid in old)
+        raise QuotaUnsafe(
+            f"workers of an older version are alive ({named}) and would start runs past any cap. "
+            "Replace them first, then set it."
+        )
