@@ -14,7 +14,8 @@ from typing import Any
 from uuid import UUID
 
 from runs import posting
-from runs.states import TRANSITIONS, sources
+from runs.doubting import RETURNING, left, opened
+from runs.states import TERMINAL, TRANSITIONS, sources
 from runs.transitions import Cursor, sets_for
 
 
@@ -55,6 +56,13 @@ class FencedWrite:
     checkpoint: CheckpointRow | None = None
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     """Effects whose outcome is now known: id, state, result, downstream_id, error_class, error_message, reused."""
+    doubts: list[dict[str, Any]] = field(default_factory=list)
+    """Effects whose outcome nobody knows: id, cause, why."""
+    leaves: str = ""
+    """Why the holder leaves effects without an outcome behind, if it may do so with this write: with a checkpoint all
+    of them, with a transition those that its target does not take up again."""
+    keeps: list[int] = field(default_factory=list)
+    """Effects that are not left behind: their calls go on."""
     records: list[dict[str, Any]] = field(default_factory=list)
     """Effects recorded with their outcome (class `read`)."""
     intents: list[dict[str, Any]] = field(default_factory=list)
@@ -130,6 +138,7 @@ RECORDSETS: dict[str, str] = {
     "outcomes": (
         "id bigint, state text, result text, downstream_id text, error_class text, error_message text, reused int"
     ),
+    "doubts": "id bigint, cause text, why text",
     "records": (
         "slot text, key text, request_hash text, request_summary jsonb, step_id text, tool text, resource text,"
         " author_key text, safety text, scope text, state text, result text, downstream_id text, error_class text,"
@@ -137,7 +146,8 @@ RECORDSETS: dict[str, str] = {
     ),
     "intents": (
         "n int, slot text, key text, request_hash text, request_summary jsonb, step_id text, tool text, resource text,"
-        " author_key text, safety text, scope text, send_seconds float8, window_seconds float8"
+        " author_key text, safety text, scope text, send_seconds float8, quiet_seconds float8, window_seconds float8,"
+        " remind_seconds float8, escalate_seconds float8"
     ),
     "messages": posting.COLUMNS,
     "artifacts": (
@@ -164,6 +174,8 @@ SWITCHED_OFF = """EXISTS (
 MAY_SEND = f"""NOT (run.cancel_requested OR run.paused OR coalesce(run.deadline_at <= now(), false)
     OR {SWITCHED_OFF.format(run="run")})"""
 
+_TERMINAL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
+
 _RETURNED = (
     "r.id, r.tenant_id, r.workflow, r.plan_id, r.fence, r.lineage, r.head_seq, r.state_seq, r.state, r.step_id,"
     " r.resumes, r.cancel_requested, r.paused, r.deadline_at"
@@ -184,9 +196,22 @@ _PARTS: dict[str, str] = {
             downstream_id = coalesce(x.downstream_id, e.downstream_id), error_class = coalesce(x.error_class,
             e.error_class),
             error_message = coalesce(x.error_message, e.error_message), reused = e.reused + coalesce(x.reused, 0),
-            completed_at = CASE WHEN x.state IS NULL OR x.state = 'in_doubt' THEN e.completed_at ELSE now() END
+            completed_at = CASE WHEN x.state IS NULL THEN e.completed_at ELSE now() END
         FROM x_outcomes x, run
         WHERE e.id = x.id AND (x.state IS NULL OR e.state = 'intended')""",
+    "doubts": f"""
+        UPDATE runs_effect e SET state = 'in_doubt', error_class = x.cause, error_message = x.why
+        FROM x_doubts x, run WHERE e.id = x.id AND e.state = 'intended'
+        RETURNING {RETURNING}""",
+    # Whatever the holder does not know about: what an earlier entry of the step intended and this one did not ask for.
+    "leaves": left(
+        of="run",
+        only="e.run_id = run.id AND e.id <> ALL(%(leaves_known)s) AND (%(leaves_all)s OR run.state IN ("
+        + _TERMINAL
+        + ") OR (e.state = 'intended' AND e.safety = 'legacy'))",
+        because="%(leaves)s::text",
+        cause="CASE WHEN %(leaves_all)s THEN 'left_open' ELSE 'run_ended' END",
+    ),
     "records": """
         INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource,
             author_key, safety, scope, state, attempts, reused, fence, intended_at, completed_at, result, downstream_id,
@@ -197,26 +222,34 @@ _PARTS: dict[str, str] = {
             x.downstream_id, x.error_class, x.error_message
         FROM x_records x, run
         ON CONFLICT (slot) DO NOTHING""",
-    # An intent that was withdrawn was never sent: taken up again, it is still the first sending.
+    # An intent that was withdrawn was never sent: taken up again, it is still the first sending. Unless somebody found
+    # out that it was sent and did not happen.
     "intents": """
         INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource,
-            author_key, safety, scope, state, attempts, reused, fence, intended_at, send_before, window_ends_at,
-            downstream_id, error_class, error_message)
+            author_key, safety, scope, state, attempts, reused, fence, intended_at, send_before, quiet_after,
+            window_ends_at, downstream_id, error_class, error_message, remind_seconds, escalate_seconds)
         SELECT run.id, run.tenant_id, decode(x.slot, 'hex'), x.key, x.request_hash, x.request_summary, x.step_id,
         x.tool,
             x.resource, x.author_key, x.safety, x.scope, 'intended', 1, 0, run.fence, now(),
-            now() + x.send_seconds * interval '1 second', now() + x.window_seconds * interval '1 second', '', '', ''
+            now() + x.send_seconds * interval '1 second', now() + x.quiet_seconds * interval '1 second',
+            now() + x.window_seconds * interval '1 second', '', '', '', x.remind_seconds, x.escalate_seconds
         FROM x_intents x, run WHERE {may_send} ORDER BY x.n
         ON CONFLICT (slot) DO UPDATE SET state = 'intended', completed_at = NULL, fence = excluded.fence,
-            send_before = excluded.send_before, window_ends_at = excluded.window_ends_at, error_class = '',
-            error_message = ''
+            intended_at = excluded.intended_at,
+            run_id = excluded.run_id, step_id = excluded.step_id,
+            attempts = runs_effect.attempts + CASE WHEN runs_effect.error_class = 'DidNotHappen' THEN 1 ELSE 0 END,
+            send_before = excluded.send_before, quiet_after = excluded.quiet_after,
+            window_ends_at = excluded.window_ends_at, error_class = '', error_message = ''
         WHERE runs_effect.state = 'withdrawn' AND runs_effect.request_hash = excluded.request_hash
         RETURNING id, slot""",
+    # A doubt about a key that is still remembered is answered by sending it once more.
     "repeats": """
-        UPDATE runs_effect e SET fence = run.fence,
+        UPDATE runs_effect e SET state = 'intended', fence = run.fence, error_class = '', error_message = '',
             attempts = e.attempts + CASE WHEN e.id = ANY(%(unsent)s) THEN 0 ELSE 1 END,
-            send_before = now() + %(repeat_seconds)s * interval '1 second'
-        FROM run WHERE e.id = ANY(%(repeats)s) AND e.state = 'intended' AND {may_send}
+            send_before = now() + %(repeat_seconds)s * interval '1 second',
+            quiet_after = now() + 2 * %(repeat_seconds)s * interval '1 second'
+        FROM run WHERE e.id = ANY(%(repeats)s) AND {may_send} AND (e.state = 'intended' OR (
+            e.state = 'in_doubt' AND e.safety = 'keyed' AND coalesce(e.window_ends_at > now(), true)))
         RETURNING e.id""",
     "decisions": """
         INSERT INTO runs_decision (run_id, step_id, name, author_key, input_hash, result, fence, at)
@@ -261,6 +294,11 @@ _PARTS: dict[str, str] = {
 }
 
 
+_ANSWERED_BY_REPEAT = """
+        answered AS (UPDATE runs_doubt d SET settled_at = now(), settled_as = 'sent_again', settled_by = 'engine'
+            FROM repeats p WHERE d.effect_id = p.id AND d.settled_at IS NULL)"""
+
+
 @lru_cache(maxsize=512)
 def build(
     *,
@@ -285,6 +323,9 @@ def build(
             covered = posting.EFFECTS_THROUGH if "messages" in parts else "%(cp_effects)s"
             text = text.replace("{effects_through}", covered)
         ctes.append(f"{part} AS ({text})")
+    # At the end: the server performs the last one first, and an effect is in doubt before its run is.
+    ctes += [opened(part) for part in parts if part in ("doubts", "leaves")]
+    ctes += [_ANSWERED_BY_REPEAT for part in parts if part == "repeats"]
     intents = (
         "(SELECT jsonb_object_agg(encode(i.slot, 'hex'), i.id) FROM intents i)" if "intents" in parts else "NULL::jsonb"
     )
@@ -398,6 +439,11 @@ def compile_write(write: FencedWrite, *, attached: tuple[str, str] | None = None
         if rows:
             params[name] = json.dumps(rows)
             parts.append(name)
+    if write.leaves:
+        known = [row["id"] for row in write.outcomes if row.get("state")] + [row["id"] for row in write.doubts]
+        params |= {"leaves": write.leaves, "leaves_known": known + write.keeps}
+        params["leaves_all"] = write.checkpoint is not None
+        parts.append("leaves")
     # A checkpoint covers the effects of the messages that are posted with it.
     parts.sort(key=lambda part: part != "messages")
     if write.artifacts:

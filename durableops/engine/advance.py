@@ -22,6 +22,7 @@ from durableops.engine.checks import give_way, stop_reason, wants_other_place
 from durableops.engine.context import AsyncRun, SyncRun
 from durableops.engine.database import Database
 from durableops.engine.drivers import AsyncDriver, SyncDriver
+from durableops.engine.family import close_waits
 from durableops.engine.hand import Hand, Stopping
 from durableops.engine.in_hand import Held
 from durableops.errors import (
@@ -113,7 +114,7 @@ def _park(database: Database, claimed: Claimed, verdict: Continue | Park) -> Non
     event, reason = (
         ("stop", "cancelled before it could be read") if claimed.cancel_requested else ("park", verdict.reason)
     )
-    with database.cursor() as cursor:
+    with database.transaction() as cursor:
         fire(
             event,
             claimed.run_id,
@@ -123,6 +124,8 @@ def _park(database: Database, claimed: Claimed, verdict: Continue | Park) -> Non
             data={"code": verdict.reason_code, "differences": [d.as_json() for d in verdict.differences]},
             sets={"error_class": "", "error_message": reason, "error_fingerprint": verdict.reason_code},
         )
+        if event == "stop":
+            close_waits(cursor, [claimed.run_id])
     logger.warning("run %s is parked for review: %s", claimed.run_id, reason)
 
 
@@ -171,7 +174,7 @@ def _enter(database: Database, hand: Hand) -> Any:
         run = AsyncRun(hand, AsyncDriver(database, hand), input_json)
         return looping.run(_limited(step.function(run), hand))
     finally:
-        hand.in_step = False
+        hand.leave_entry()
         if line is not None:
             line.leave()
         django_side.let_go()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from durableops.engine.family import cancel_children, close_waits
+from runs.doubting import leave_effects
 from runs.transitions import Cursor, Fired, fire_many
 
 BATCH = 500
@@ -64,6 +65,10 @@ def release_runs(cursor: Cursor) -> list[Fired]:
     found += _move(cursor, "lose_worker", "r.recoveries > 0", sets=_LOST, delay=SECOND_LOSS_DELAY_SECONDS)
     ended = [fired for fired in found if fired.to_state != "queued"]
     close_waits(cursor, [fired.run_id for fired in ended])
+    back = [fired.run_id for fired in found if fired.to_state == "queued"]
+    leave_effects(
+        cursor, back, ended=False, cause="worker_lost", because="its worker was lost while it was on its way."
+    )
     for fired in ended:
         cancel_children(cursor, fired.run_id, actor="upkeep", reason="its parent ended")
     return found

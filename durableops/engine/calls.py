@@ -26,13 +26,14 @@ from durableops.engine.large_results import Apart
 from durableops.engine.ops import Commit, Local, Logic
 from durableops.engine.outbox import posting
 from durableops.engine.records import ensure_loaded, load_slots
-from durableops.engine.sending import Pending, doubt_of, identity_of, send_all
+from durableops.engine.sending import Pending, identity_of, in_doubt, send_all, window_closed
 from durableops.errors import (
     CallsFailed,
     ControlSignal,
     DuplicateName,
     DurableOpsError,
     EffectConflict,
+    EffectGivenUp,
     EffectInDoubt,
     Fatal,
     InputRefused,
@@ -159,10 +160,17 @@ def _answer(
     elif known.state == "refused":
         hand.reuse(known.id)
         results[n] = Refused(known.error_message)
-    elif known.state == "in_doubt" or (known.window_closes is not None and monotonic() > known.window_closes):
-        results[n] = doubt_of(hand, prepared, known)
+    elif known.state == "given_up":
+        results[n] = EffectGivenUp(
+            f"{prepared.tool.name} for {prepared.resource!r} was given up (effect {known.id}): {known.error_message}",
+            effect=known.id,
+        )
+    elif known.state == "intended" and _is_closed(known):
+        results[n] = window_closed(hand, prepared, known.id)
+    elif known.state == "in_doubt" and (prepared.tool.safety != "keyed" or _is_closed(known)):
+        results[n] = in_doubt(prepared, known.id)
     else:
-        pending[n] = Pending(
+        pending[n] = hand.under_way[known.id] = Pending(
             prepared=prepared,
             effect_id=known.id,
             window_closes=known.window_closes,
@@ -170,6 +178,11 @@ def _answer(
             maybe_sent=True,
             repeat_because=hand.claimed.wake_cause or "interrupted",
         )
+
+
+def _is_closed(known: KnownEffect) -> bool:
+    """Whether the other side may have forgotten the key."""
+    return known.window_closes is not None and monotonic() > known.window_closes
 
 
 def _conflict(hand: Hand, prepared: Prepared, known: KnownEffect) -> EffectConflict:
@@ -215,7 +228,7 @@ def _intend(
             _answer(hand, n, prepared, known[prepared.slot], results, pending)
             continue
         window = prepared.tool.key_window
-        pending[n] = Pending(
+        pending[n] = hand.under_way[effect_id] = Pending(
             prepared=prepared,
             effect_id=effect_id,
             window_closes=None if window is None else began + window.total_seconds(),
@@ -230,6 +243,9 @@ def _intent(hand: Hand, n: int, prepared: Prepared, *, waves: int) -> dict[str, 
         **identity_of(hand, prepared),
         # The last wave of a batch is sent when all before it have taken as long as they may.
         "send_seconds": tool.timeout * waves,
+        "quiet_seconds": tool.timeout * (waves + 1),
+        "remind_seconds": None,
+        "escalate_seconds": None,
         "window_seconds": None if tool.key_window is None else tool.key_window.total_seconds(),
     }
 

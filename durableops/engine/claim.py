@@ -7,6 +7,7 @@ from uuid import UUID
 from durableops.engine.database import Database
 from runs import claiming
 from runs.claiming import Claimed, Taker
+from runs.doubting import leave_effects
 from runs.transitions import fire_many
 
 
@@ -37,7 +38,7 @@ def claimable(database: Database, *, isolated: bool, most: int) -> int:
 
 def release_unheld(database: Database, *, worker_id: UUID, held: list[UUID], why: str) -> int:
     """Hand back runs that stand under our name and are not in hand: the answer to their claim or release was lost."""
-    with database.cursor() as cursor:
+    with database.transaction() as cursor:
         released = fire_many(
             "hand_back",
             cursor,
@@ -47,4 +48,6 @@ def release_unheld(database: Database, *, worker_id: UUID, held: list[UUID], why
             sets="wake_cause = 'database_lost', wake_detail = %(why)s, woken_at = now()",
             reason=why,
         )
+        runs = [fired.run_id for fired in released]
+        leave_effects(cursor, runs, ended=False, cause="worker_lost", because=f"its worker lost it: {why}.")
     return len(released)

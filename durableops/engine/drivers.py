@@ -181,8 +181,15 @@ class ThreadBatch:
     def is_done(self) -> bool:
         return self._left == 0
 
-    def stop(self) -> None:
-        self._todo.clear()
+    def stop(self) -> list[int]:
+        """See ops.Batch. Each is taken by one thread: whoever pops it has it."""
+        found: list[int] = []
+        while self._todo:
+            try:
+                found.append(self._todo.pop()[0])
+            except IndexError:  # a thread that makes calls took the last one
+                break
+        return found
 
     def collect(self, seconds: float) -> list[tuple[int, Attempt]]:
         """See ops.Collect."""
@@ -217,23 +224,27 @@ class TaskBatch:
 
     def __init__(self, op: InvokeMany) -> None:
         self._places = asyncio.Semaphore(op.concurrency)
-        self._tasks = {asyncio.ensure_future(self._one(call)): n for n, call in enumerate(op.calls)}
+        self._begun: set[int] = set()
+        self._tasks = {asyncio.ensure_future(self._one(n, call)): n for n, call in enumerate(op.calls)}
 
     @property
     def is_done(self) -> bool:
         return not self._tasks
 
-    def stop(self) -> None:
+    def stop(self) -> list[int]:
+        """See ops.Batch. A task that waits for its place is cancelled before it begins."""
         for task in self._tasks:
             task.cancel()
+        return [n for n in self._tasks.values() if n not in self._begun]
 
     async def collect(self, seconds: float) -> list[tuple[int, Attempt]]:
         """See ops.Collect."""
         done, _ = await asyncio.wait(self._tasks, timeout=seconds) if self._tasks else (set(), set())
         return [(self._tasks.pop(task), task.result()) for task in done]
 
-    async def _one(self, call: Invoke) -> Attempt:
+    async def _one(self, n: int, call: Invoke) -> Attempt:
         async with self._places:
+            self._begun.add(n)
             return await invoke_async(call)
 
 

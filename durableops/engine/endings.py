@@ -18,6 +18,7 @@ from durableops.engine.waits import Expired, Suspend
 from durableops.engine.waking import db_now, wake
 from durableops.errors import ControlSignal, EffectInDoubt, FenceLost, RunCancelled, RunPaused, StepTimeout
 from durableops.limits.clocks import Clock, Firing, Phase
+from runs.doubting import leave_effects
 from runs.fenced import CheckpointRow, Written
 from runs.transitions import Cursor, TransitionRefused, fire, record_event
 
@@ -229,7 +230,7 @@ def reject_late_result(database: Database, hand: Hand, lost: FenceLost) -> None:
     """Somebody else holds the run: say so on its timeline and do nothing more for it. An ordinary answer."""
     logger.info("late result of run %s was refused: %s", hand.run_id, lost)
     try:
-        with database.cursor() as cursor:
+        with database.transaction() as cursor:
             if _give_back(cursor, hand, lost):
                 return
             record_event(
@@ -254,5 +255,6 @@ def _give_back(cursor: Cursor, hand: Hand, lost: FenceLost) -> bool:
         fire("hand_back", hand.run_id, using=cursor, fence=hand.fence, reason=str(lost), sets=sets)
     except TransitionRefused:
         return False
+    leave_effects(cursor, [hand.run_id], ended=False, cause="worker_lost", because="a write of its holder was refused.")
     logger.error("run %s was refused a write under its own fence and is handed back: %s", hand.run_id, lost)
     return True

@@ -10,6 +10,7 @@ from durableops.engine import bell
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.start import NewRun, insert
 from durableops.engine.waking import Closing, close_wait
+from runs.doubting import leave_effects
 from runs.ids import uuid7
 from runs.transitions import Cursor, fire, fire_many, record_event
 
@@ -69,6 +70,7 @@ def children_done(cursor: Cursor, *, run_id: UUID, wait_id: int) -> bool:
             "UPDATE runs_wait SET state = 'cancelled', answered_at = now() WHERE id = %s AND state = 'open'", [wait_id]
         )
         fire("cancel", run_id, using=cursor, actor=by, reason=reason)
+        close_waits(cursor, [run_id])
         return True
     # Asked again under the parent's lock: a child may have been retried since somebody looked.
     cursor.execute("SELECT 1 FROM runs_run WHERE parent_wait_id = %s AND finished_at IS NULL LIMIT 1", [wait_id])
@@ -129,8 +131,9 @@ def cancel_children(cursor: Cursor, run_id: UUID, *, actor: str, reason: str) ->
 
 
 def close_waits(cursor: Cursor, run_ids: list[UUID]) -> None:
-    """Nothing waits for a run that has ended."""
+    """Nothing waits for a run that has ended. What it left without an outcome is in doubt, and stays listed."""
     if run_ids:
+        leave_effects(cursor, run_ids, ended=True, cause="run_ended", because="its run ended.")
         cursor.execute(
             "UPDATE runs_wait SET state = 'cancelled', answered_at = now() WHERE run_id = ANY(%s) AND state = 'open'",
             [run_ids],

@@ -16,6 +16,7 @@ from durableops.engine.endings import deadline_firing
 from durableops.engine.family import cancel_children, close_waits, nudge_parent
 from durableops.engine.hand import Hand
 from durableops.errors import ControlSignal, FenceLost, RunCancelled, RunPaused
+from runs.doubting import leave_effects
 from runs.transitions import Cursor, TransitionRefused, fire, record_event
 
 logger = logging.getLogger("durableops.forcing")
@@ -73,6 +74,7 @@ def _write(cursor: Cursor, hand: Hand, why: ControlSignal) -> bool:
         case RunPaused():
             wake = {"wake_cause": "pause", "wake_detail": reason}
             fire("hand_back", run, using=cursor, fence=fence, actor="engine", reason=reason, sets=wake)
+            leave_effects(cursor, [run], ended=False, cause="worker_lost", because="its step did not stop.")
             return False
         case FenceLost():
             return False

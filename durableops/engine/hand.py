@@ -7,7 +7,7 @@ import random
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from durableops.authoring.definitions import StepDefinition, WorkflowDefinition
@@ -17,6 +17,7 @@ from durableops.clock import monotonic
 from durableops.errors import ControlSignal, DuplicateName
 from runs.claiming import Claimed
 from runs.fenced import CheckpointRow, FencedWrite, Written
+from runs.states import TERMINAL, TRANSITIONS
 
 if TYPE_CHECKING:
     from durableops.engine.in_hand import Held
@@ -84,10 +85,19 @@ class Stopping:
 _RANDOM = random.Random()  # noqa: S311 - jitter, not secrets; seeding one for each run took longer than its claim
 
 
+class UnderWay(Protocol):
+    """A call between its intent and its outcome."""
+
+    @property
+    def certainly_unsent(self) -> bool:
+        """Whether nothing of it can have reached the other side, and nobody is about to send it."""
+
+
 class Hand:
     """One claimed run. Not shared between threads except through the engine's ops."""
 
     _outcomes: dict[int, dict[str, Any]]
+    _doubts: dict[int, dict[str, Any]]
     _records: list[dict[str, Any]]
     _messages: list[dict[str, Any]]
     _decisions: list[dict[str, Any]]
@@ -130,6 +140,8 @@ class Hand:
         """Whether a newer claim is known to own the run."""
         self.in_step = False
         """Whether the author's code has it just now."""
+        self.entries = 0
+        """Which entry of this hand it is: what an earlier one left running may send nothing any more."""
         self.task: asyncio.Task[Any] | None = None
         """The task of an async step."""
         self.told: ControlSignal | None = None
@@ -155,12 +167,24 @@ class Hand:
         self.files: dict[str, dict[str, Any]] = {}
         """Files of this entry by name, the newest of each."""
         self.loaded = not self.resumed
+        self.under_way: dict[int, UnderWay] = {}
+        """Calls of this entry by effect, from their intent on."""
+        self.gave_up: dict[int, dict[str, Any]] = {}
+        """Calls of this entry that gave up without an outcome: in doubt, once the step goes on without them."""
+        self.leftovers = self.resumed
+        """Whether an earlier entry may have left effects without an outcome that this one did not ask for."""
+        self.entries += 1
         self.entered_at = self.page_at = monotonic()
         self.in_page = False
         self.leaving: ControlSignal | None = None
         """The signal with which the engine left the step's code in this entry, whatever that code made of it."""
         self.told = None
         self.stop.clear()
+
+    def leave_entry(self) -> None:
+        """The author's code has let go; what it left running belongs to nobody."""
+        self.in_step = False
+        self.entries += 1
 
     def tell_to_stop(self, reason: ControlSignal, *, cancel: bool = True) -> None:
         """Ask the present entry to leave, from another thread. With `cancel`, an async step is cancelled, once."""
@@ -201,7 +225,20 @@ class Hand:
 
     def settle(self, effect_id: int, **outcome: Any) -> None:
         """Note an effect's outcome; it is committed before, or with, the checkpoint that relies on it."""
+        self.under_way.pop(effect_id, None)
         self._outcomes[effect_id] = {**self._outcomes.get(effect_id, {"reused": 0}), "id": effect_id, **outcome}
+        self.newest_effect = max(self.newest_effect, effect_id)
+
+    def give_up(self, effect_id: int, *, cause: str, why: str) -> None:
+        """Note that nobody is at an effect any more and that it may have happened. Its step may still ask again."""
+        self.under_way.pop(effect_id, None)
+        self.gave_up[effect_id] = {"id": effect_id, "cause": cause, "why": why}
+        self.newest_effect = max(self.newest_effect, effect_id)
+
+    def doubt(self, effect_id: int, *, cause: str, why: str) -> None:
+        """Note that an effect's outcome is unknown and that it is not sent again; committed with what comes next."""
+        self.under_way.pop(effect_id, None)
+        self._doubts[effect_id] = {"id": effect_id, "cause": cause, "why": why}
         self.newest_effect = max(self.newest_effect, effect_id)
 
     def reuse(self, effect_id: int) -> None:
@@ -251,6 +288,7 @@ class Hand:
     ) -> FencedWrite:
         """Everything that is pending, as one write. What an async step says meanwhile belongs to the next one."""
         posts = checkpoint is not None or transition in KEEPS_MESSAGES
+        leaves, keeps = self._leave(checkpoint, transition)
         made = FencedWrite(
             run_id=self.run_id,
             fence=self.fence,
@@ -262,6 +300,9 @@ class Hand:
             checkpoint=checkpoint,
             transition=transition,
             outcomes=list(self._outcomes.values()),
+            doubts=list(self._doubts.values()),
+            leaves=leaves,
+            keeps=keeps,
             records=self._records,
             messages=self._messages if posts else [],
             decisions=self._decisions,
@@ -276,6 +317,24 @@ class Hand:
         self._clear_pending()
         return made
 
+    def _leave(self, checkpoint: CheckpointRow | None, transition: str | None) -> tuple[str, list[int]]:
+        """Note what becomes of calls without an outcome, if this write leaves some behind.
+
+        Returns why they are left, empty if none can be, and the effects that are not: their calls go on.
+        """
+        if (checkpoint is None and transition is None) or not (self.under_way or self.gave_up or self.leftovers):
+            return "", []
+        if checkpoint is not None and checkpoint.kind == "page" and transition is None:
+            # Other tasks of an async step may be in the middle of a call.
+            self._doubts |= self.gave_up
+            return f"step {self.step.id!r} went on to its next page without it.", list(self.under_way)
+        for effect_id in [effect_id for effect_id, call in self.under_way.items() if call.certainly_unsent]:
+            self.settle(effect_id, state="withdrawn", error_class="NotSent", error_message="the step left before.")
+        if checkpoint is not None or (transition is not None and TRANSITIONS[transition].target in TERMINAL):
+            self._doubts |= self.gave_up
+        why = "went on without it" if transition is None else f"was left ({transition.replace('_', ' ')}) without it"
+        return f"step {self.step.id!r} {why}.", []
+
     def put_back(self, write: FencedWrite) -> None:
         """Keep the outcomes of a write that could not be made, and how they came about, before whatever came after.
 
@@ -283,6 +342,7 @@ class Hand:
         are kept, in case that the step's code goes on all the same: it believes them posted.
         """
         self._outcomes = {row["id"]: row for row in write.outcomes} | self._outcomes
+        self._doubts = {row["id"]: row for row in write.doubts} | self._doubts
         told = [row for row in write.events if not row["moves"]]
         self._events = [{**row, "n": n} for n, row in enumerate(told + self._events)]
         self._messages = [{**row, "n": n} for n, row in enumerate(write.messages + self._messages)]
@@ -308,6 +368,9 @@ class Hand:
         self.deadline = _at(found.deadline_left)
         self.last_commit = monotonic()
         self.newest_effect = max([self.newest_effect, *found.intents.values(), *found.messages.values()])
+        if write.checkpoint is not None:
+            self.leftovers = False
+            self.gave_up = {}
 
     def advance_to(self, step: StepDefinition, *, state_json: str, state: State) -> None:
         """Go on with the next step: nothing of it can be on record yet. `state` was decoded from `state_json`."""
@@ -321,6 +384,7 @@ class Hand:
 
     def _clear_pending(self) -> None:
         self._outcomes = {}
+        self._doubts = {}
         self._records = []
         self._messages = []
         self._posting_bytes = 0

@@ -10,6 +10,7 @@ from durableops.engine import retries
 from durableops.engine.watch import Watched, shown
 from durableops.errors import StepTimeout, WorkflowNotFound
 from durableops.limits.clocks import Clock, Firing, Phase
+from runs.doubting import leave_effects
 from runs.states import TRANSITIONS
 from runs.transitions import Cursor, TransitionRefused, fire, record_event
 
@@ -67,6 +68,8 @@ def take_away(cursor: Cursor, watched: Watched) -> bool:
         )
     except TransitionRefused:
         return False
+    ended = event != "kill_step"
+    leave_effects(cursor, [watched.run_id], ended=ended, cause="step_timeout", because=f"{message}.")
     return True
 
 

@@ -101,8 +101,8 @@ class Batch(Protocol):
     def is_done(self) -> bool:
         """Whether every result has been collected."""
 
-    def stop(self) -> None:
-        """Begin no further call; what is under way answers to nobody."""
+    def stop(self) -> list[int]:
+        """Begin no further call; what is under way answers to nobody. Returns those that never began."""
 
 
 type Op = Commit | Ask | InvokeMany | Collect | Compute | Aside | Local | Pause

@@ -14,8 +14,8 @@ from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, summarize
 from durableops.engine import large_results
 from durableops.engine.calling import LiveCall, is_timeout
-from durableops.engine.checks import check_may_go_on, stop_reason
-from durableops.engine.hand import FLUSH_AFTER_SECONDS, Hand, KnownEffect
+from durableops.engine.checks import HandBack, check_may_go_on, stop_reason
+from durableops.engine.hand import FLUSH_AFTER_SECONDS, Hand
 from durableops.engine.ops import Attempt, Collect, Commit, Invoke, InvokeMany, Logic, Pause
 from durableops.errors import (
     CallFailed,
@@ -50,11 +50,18 @@ class Pending:
     """Monotonic clock, read before the intent was committed: after this somebody may have settled it."""
     maybe_sent: bool = False
     """Whether any attempt may have reached the other side."""
+    in_flight: bool = False
+    """Whether an attempt has begun and not answered."""
     error: BaseException | None = None
     value: Any = None
     large: str | None = None
     """A result that is to be kept as a file."""
     done: bool = False
+
+    @property
+    def certainly_unsent(self) -> bool:
+        """See hand.UnderWay."""
+        return not (self.maybe_sent or self.in_flight)
 
 
 def send_all(hand: Hand, pending: dict[int, Pending], *, concurrency: int) -> Logic[None]:
@@ -80,6 +87,8 @@ def _one_round(hand: Hand, calls: list[Pending], *, concurrency: int) -> Logic[f
     pause = 0.0
     # One call has nothing to commit before its answer: a thousand runs that wait for one are not woken each second.
     seconds = FLUSH_AFTER_SECONDS if len(calls) > 1 else LONG_SECONDS
+    for one in calls:
+        one.in_flight = True
     batch = yield InvokeMany([_invoke(hand, one) for one in calls], concurrency)
     try:
         while not batch.is_done:
@@ -87,6 +96,7 @@ def _one_round(hand: Hand, calls: list[Pending], *, concurrency: int) -> Logic[f
             if answered:
                 failpoints.reach(failpoints.Point.AFTER_ANSWER, hand.step.id)
             for n, attempt in answered:
+                calls[n].in_flight = False
                 pause = max(pause, _take(hand, calls[n], attempt) or 0.0)
                 if (text := calls[n].large) is not None:
                     yield from large_results.keep(hand, calls[n].prepared.key, text)
@@ -94,7 +104,8 @@ def _one_round(hand: Hand, calls: list[Pending], *, concurrency: int) -> Logic[f
             if answered and not batch.is_done:
                 yield Commit(hand.write())
     finally:
-        batch.stop()
+        for n in batch.stop():
+            calls[n].in_flight = False
     return pause
 
 
@@ -111,13 +122,14 @@ def _withdraw_if_stopped(hand: Hand, waiting: list[Pending]) -> None:
 
 def _invoke(hand: Hand, one: Pending) -> Invoke:
     one.attempt += 1
+    entry = hand.entries
     live = LiveCall(
         one.prepared,
         run_id=str(hand.run_id),
         tenant=hand.claimed.tenant,
         attempt=one.attempt,
         send_before=one.send_before,
-        gone=lambda: stop_reason(hand) is not None,
+        gone=lambda: stop_reason(hand) is not None or hand.entries != entry,
     )
     return Invoke(one.prepared.tool, live, one.prepared.request)
 
@@ -127,7 +139,7 @@ def _commit_repeats(hand: Hand, repeats: list[Pending], *, waves: int) -> Logic[
     known = [one for one in repeats if one.effect_id is not None]
     for one in known:
         if one.window_closes is not None and monotonic() > one.window_closes:
-            one.done, one.error = True, _closed_window(hand, one)
+            one.done, one.error = True, window_closed(hand, one.prepared, one.effect_id or 0)
     known = [one for one in known if not one.done]
     if not known:
         return
@@ -156,18 +168,8 @@ def _commit_repeats(hand: Hand, repeats: list[Pending], *, waves: int) -> Logic[
     for one in known:
         one.repeat_because, one.send_before = "", send_before
         if one.effect_id not in written.repeats:
-            # Somebody settled it while we were away: what they decided stands, and nothing is sent.
-            one.done = True
-            one.error = EffectInDoubt(f"effect {one.effect_id} was settled by somebody else; enter the step again.")
-
-
-def _closed_window(hand: Hand, one: Pending) -> EffectInDoubt:
-    known = KnownEffect(
-        id=one.effect_id or 0, slot=one.prepared.slot, key=one.prepared.key, request_hash=one.prepared.request_hash,
-        state="intended", attempts=one.attempt, result=None, error_class="", error_message="", window_closes=None,
-        fence=hand.fence,
-    )  # fmt: skip
-    return doubt_of(hand, one.prepared, known)
+            # Somebody settled it while we were away: what they decided stands, and the step hears it from its top.
+            raise HandBack("settled", f"effect {one.effect_id} was settled by somebody else")
 
 
 def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
@@ -197,6 +199,9 @@ def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
         one.error = _gave_up(one, error)
         if isinstance(error, NotSent) and not one.maybe_sent:
             _note(hand, one, state="withdrawn", error=error)
+        elif one.effect_id is not None:
+            cause = "call_timeout" if timed_out else "call_failed"
+            hand.give_up(one.effect_id, cause=cause, why=f"after {one.attempt} attempts: {_short(error)}")
         return None
     # What never left goes through the record too: it may be put on the wire later than its intent said.
     one.repeat_because = "call timeout" if timed_out else f"{type(error).__name__}: {_short(error)}"
@@ -291,19 +296,19 @@ def _short(error: BaseException) -> str:
     return safe_text(mask_text(str(error)), limit=MESSAGE_CHARACTERS) or type(error).__name__
 
 
-def doubt_of(hand: Hand, prepared: Prepared, known: KnownEffect) -> EffectInDoubt:
-    if known.state != "in_doubt":
-        hand.settle(known.id, state="in_doubt")
-        hand.event(
-            "effect_in_doubt",
-            reason=f"{prepared.tool.name} for {prepared.resource!r}: its outcome is unknown and the other side no "
-            "longer remembers the key, so sending again could do it twice.",
-            data={"effect": known.id, "tool": prepared.tool.name, "key": known.key},
-        )
+def window_closed(hand: Hand, prepared: Prepared, effect_id: int) -> EffectInDoubt:
+    """Note that a call without an outcome is past its key window, and return the error that says so."""
+    why = "the other side no longer remembers its key, so sending it again could do it twice."
+    hand.doubt(effect_id, cause="window_closed", why=why)
+    return in_doubt(prepared, effect_id)
+
+
+def in_doubt(prepared: Prepared, effect_id: int) -> EffectInDoubt:
+    """The error of a call whose outcome nobody knows."""
     return EffectInDoubt(
-        f"{prepared.tool.name} for {prepared.resource!r} may or may not have happened (effect {known.id}); "
+        f"{prepared.tool.name} for {prepared.resource!r} may or may not have happened (effect {effect_id}); "
         "it waits to be settled.",
-        effect=known.id,
+        effect=effect_id,
     )
 
 

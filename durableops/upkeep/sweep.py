@@ -10,7 +10,7 @@ from durableops.engine.claim import claimable
 from durableops.engine.database import Database
 from durableops.engine.family import sweep_parents
 from durableops.engine.inbound import match_wait
-from durableops.upkeep import loose_files
+from durableops.upkeep import doubts, loose_files
 from runs.transitions import fire_many
 
 BATCH = 200
@@ -66,6 +66,7 @@ def wake_answered(database: Database) -> int:
 def sweep(database: Database) -> int:
     """One pass over everything. Returns how many things were put right."""
     found = match_events(database) + wake_answered(database) + sweep_parents(database)
+    found += doubts.put_in_doubt(database) + doubts.wake_settled(database)
     loose_files.remove_some(database)
     with database.cursor() as cursor:
         cursor.execute(_DEAD_WAITS)

@@ -95,6 +95,7 @@ def _expire(cursor: Cursor, wait_id: int, run_id: UUID) -> bool:
         return False
     cursor.execute("UPDATE runs_wait SET state = 'expired', answered_at = now() WHERE id = %s", [wait_id])
     fire("cancel" if policy == "cancel" else "expire", run_id, using=cursor, actor="upkeep", reason=detail)
+    close_waits(cursor, [run_id])
     cancel_children(cursor, run_id, actor="upkeep", reason=f"its parent ended: {detail}")
     return True
 

@@ -97,8 +97,11 @@ class IdempotencyRecord(models.Model):
             # engine: what the current page or step has done so far. console: a run's effects.
             models.Index(fields=["run", "id"], name="effect_of_run"),
             # engine.leaving: what a run that ends leaves open. invariants: the few whose outcome is unknown.
+            # Not what waits in an outbox: that goes on without its run, and may be much.
             models.Index(
-                fields=["run", "id"], name="effect_unsettled_of_run", condition=Q(state__in=sorted(UNSETTLED))
+                fields=["run", "id"],
+                name="effect_left_of_run",
+                condition=Q(state__in=sorted(UNSETTLED)) & ~Q(safety="outbox"),
             ),
             # engine.turns and the Systems page: who is next.
             models.Index(

@@ -13,10 +13,12 @@ from django.db import connections
 from durableops import (
     CallFailed,
     CallsFailed,
+    CallTimeout,
     DuplicateName,
     EffectConflict,
     Fatal,
     NotSent,
+    Page,
     Refused,
     Retry,
     RetryLater,
@@ -28,7 +30,7 @@ from durableops import (
 )
 from durableops.conf import override_conf
 from durableops.engine import commands
-from runs.models import Checkpoint, IdempotencyRecord, Receipt, Run, RunEvent
+from runs.models import Checkpoint, Doubt, IdempotencyRecord, Receipt, Run, RunEvent
 from tests.factories import events_of, make_due
 from tests.fixtures.engine import Background
 
@@ -423,7 +425,7 @@ def test_call_that_was_never_sent_is_in_no_doubt_past_its_window(engine):
     assert run.state == "succeeded"
 
 
-def test_call_that_failed_may_have_been_sent_and_stays_intended(engine):
+def test_call_that_failed_may_have_been_sent_and_is_in_doubt_once_its_run_has_ended(engine):
     desk = Desk(*[ValueError("slow bytes")] * 3)
     send = keyed(desk)
     one_step(lambda run: run.call(send, resource="r1"), retry=ONCE)
@@ -431,8 +433,113 @@ def test_call_that_failed_may_have_been_sent_and_stays_intended(engine):
     assert run.state == "failed"
     assert run.error_class == "durableops.errors.CallFailed"
     [effect] = effects(run)
-    assert (effect.state, effect.attempts) == ("intended", 3)
+    assert (effect.state, effect.attempts) == ("in_doubt", 3)
     assert [attempt for _, _, attempt in desk.calls] == [1, 2, 3]
+    doubt = Doubt.objects.get()
+    assert (doubt.effect_id, doubt.cause, doubt.why) == (effect.pk, "call_failed", "after 3 attempts: slow bytes")
+    assert events_of(run)[-2:] == ["effect_in_doubt", "fail"]
+
+
+def test_retried_run_sends_again_what_was_in_doubt_while_the_key_is_remembered(engine):
+    desk = Desk(*[ValueError("slow bytes")] * 3)
+    send = keyed(desk, key_window=timedelta(hours=24))
+    one_step(lambda run: run.call(send, resource="r1")["id"], retry=ONCE)
+    run = engine.run("one")
+    commands.retry(run.pk, tenant=engine.tenant, actor="ann", reason="it is back")
+    engine.drain()
+    assert output(run) == "T-r1"
+    assert len(desk.calls) == 4
+    assert len(set(desk.keys)) == 1
+    doubt = Doubt.objects.get()
+    assert (doubt.settled_as, doubt.settled_by) == ("sent_again", "engine")
+    assert effects(run)[0].state == "succeeded"
+
+
+def test_call_whose_failure_the_step_caught_is_in_doubt_when_the_step_goes_on(engine):
+    desk = Desk(*[TimeoutError("no answer")] * 3)
+    send = keyed(desk)
+
+    def a(run: Any):
+        try:
+            run.call(send, resource="r1")
+        except CallTimeout:
+            return "went on"
+
+    one_step(a)
+    run = engine.run("one")
+    assert (run.state, output(run)) == ("succeeded", "went on")
+    [effect] = effects(run)
+    assert (effect.state, Doubt.objects.get().cause) == ("in_doubt", "call_timeout")
+
+
+def test_call_of_a_page_whose_failure_was_caught_is_in_doubt_with_the_page(engine):
+    desk = Desk(*[ValueError("slow")] * 3)
+    send = keyed(desk)
+    seen = []
+
+    def a(run: Any):
+        for rows in run.pages(lambda at: Page(items=[at], next_cursor=at + 1) if at < 2 else None, start=0):
+            seen.append(Doubt.objects.count())
+            run.call_many(send, [{"resource": f"r{row}"} for row in rows], on_error="return")
+
+    one_step(a)
+    run = engine.run("one")
+    assert run.state == "succeeded"
+    assert seen == [0, 1]
+    assert [effect.state for effect in effects(run)] == ["in_doubt", "succeeded"]
+
+
+def test_caught_failure_of_a_call_that_was_never_sent_leaves_no_doubt(engine):
+    desk = Desk(*[NotSent("no connection")] * 3)
+    send = keyed(desk)
+
+    def a(run: Any):
+        try:
+            run.call(send, resource="r1")
+        except CallFailed:
+            return "went on"
+
+    one_step(a)
+    run = engine.run("one")
+    assert (run.state, effects(run)[0].state, Doubt.objects.count()) == ("succeeded", "withdrawn", 0)
+
+
+def test_call_that_the_entered_step_does_not_ask_for_again_is_in_doubt(engine):
+    desk = Desk()
+    send = keyed(desk)
+
+    def a(run: Any):
+        if run.attempt == 1:
+            run.call(send, resource="r1")
+
+    one_step(a)
+    desk.script = [engine.lose_worker]
+    run = engine.start("one")
+    engine.worker.drain()
+    assert effects(run)[0].state == "intended"
+    engine.drain()
+    run.refresh_from_db()
+    assert (run.state, effects(run)[0].state) == ("succeeded", "in_doubt")
+    assert Doubt.objects.get().cause == "left_open"
+
+
+@pytest.mark.parametrize("end", ["cancel", "deadline"])
+def test_run_that_ends_between_two_entries_leaves_its_unanswered_call_in_doubt(engine, end):
+    desk = Desk()
+    send = keyed(desk)
+    one_step(lambda run: run.call(send, resource="r1"), deadline=timedelta(hours=1))
+    desk.script = [engine.lose_worker]
+    run = engine.start("one")
+    engine.worker.drain()
+    engine.upkeep.make_one()
+    if end == "cancel":
+        commands.cancel(run.pk, tenant=engine.tenant, actor="ann", reason="no more")
+    else:
+        Run.objects.update(deadline_at=run.created_at)
+        engine.upkeep.make_one()
+    assert effects(run)[0].state == "in_doubt"
+    assert Doubt.objects.get().cause == "run_ended"
+    assert "effect_in_doubt" in events_of(run)
 
 
 def test_each_repeat_after_a_failure_is_told_before_it_goes_out(engine):

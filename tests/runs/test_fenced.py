@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from runs.models import (
     Artifact,
     Checkpoint,
     Decision,
+    Doubt,
     IdempotencyRecord,
     LogLine,
     PauseSwitch,
@@ -22,7 +24,7 @@ from runs.models import (
     Wait,
 )
 from runs.states import TRANSITIONS, State
-from tests.factories import make_effect, make_run, now
+from tests.factories import make_doubt, make_effect, make_run, now
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -53,7 +55,8 @@ def intent(n: int = 0, **over: Any) -> dict[str, Any]:
     return {
         "n": n, "slot": f"{n:064x}", "key": f"k{n}", "request_hash": "r" * 64, "request_summary": {"a": 1},
         "step_id": "first", "tool": "send", "resource": f"thing-{n}", "author_key": "", "safety": "keyed",
-        "scope": "run", "send_seconds": 30.0, "window_seconds": None,
+        "scope": "run", "send_seconds": 30.0, "quiet_seconds": 60.0, "window_seconds": None, "remind_seconds": None,
+        "escalate_seconds": None,
     } | over  # fmt: skip
 
 
@@ -241,11 +244,32 @@ def test_repeat_counts_the_attempt_and_moves_the_time_to_send(execute):
     assert effect.send_before > before
 
 
-@pytest.mark.parametrize("state", ["succeeded", "refused", "in_doubt", "withdrawn"])
-def test_only_an_intended_effect_is_sent_again(execute, state):
+@pytest.mark.parametrize("state", ["succeeded", "refused", "withdrawn", "given_up"])
+def test_effect_with_an_outcome_is_not_sent_again(execute, state):
     run = make_run(state="running")
     effect = make_effect(run, state=state)
     assert execute(write_for(run, repeats=[effect.pk], repeat_seconds=1.0)).repeats == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("more", "again"),
+    [
+        ({}, True),
+        ({"window_ends_at": now() + timedelta(hours=1)}, True),
+        ({"window_ends_at": now() - timedelta(hours=1)}, False),
+        ({"safety": "legacy", "holds_system": True}, False),
+    ],
+    ids=["never forgets", "remembers", "forgot", "legacy"],
+)
+def test_doubt_is_answered_by_sending_again_only_where_the_key_is_remembered(execute, more, again):
+    run = make_run(state="running")
+    effect = make_effect(run, state="in_doubt", **more)
+    doubt = make_doubt(effect)
+    written = execute(write_for(run, repeats=[effect.pk], repeat_seconds=1.0))
+    effect.refresh_from_db()
+    doubt.refresh_from_db()
+    assert (effect.pk in written.repeats) is again
+    assert (effect.state, doubt.settled_as) == (("intended", "sent_again") if again else ("in_doubt", ""))
 
 
 def outcome(effect: IdempotencyRecord, **over: Any) -> dict[str, Any]:
@@ -262,12 +286,61 @@ def test_outcome_is_written_once(execute):
     assert effect.completed_at is not None
 
 
-def test_doubt_has_no_time_of_completion(execute):
+def test_doubt_is_opened_with_the_effect_that_is_in_doubt_and_told(execute):
     run = make_run(state="running")
     effect = make_effect(run)
-    execute(write_for(run, outcomes=[outcome(effect, state="in_doubt", result=None)]))
+    execute(write_for(run, doubts=[{"id": effect.pk, "cause": "window_closed", "why": "too late"}]))
     effect.refresh_from_db()
-    assert (effect.state, effect.completed_at) == ("in_doubt", None)
+    assert (effect.state, effect.completed_at, effect.error_class) == ("in_doubt", None, "window_closed")
+    doubt = Doubt.objects.get()
+    assert (doubt.effect_id, doubt.run_id, doubt.tenant_id) == (effect.pk, run.pk, run.tenant_id)
+    assert (doubt.cause, doubt.why, doubt.settled_at) == ("window_closed", "too late", None)
+    told = RunEvent.objects.get(run=run)
+    assert (told.event, told.data["effect"], told.data["key"]) == ("effect_in_doubt", effect.pk, effect.key)
+
+
+def left_by(run):
+    return {
+        "keyed": make_effect(run),
+        "answered": make_effect(run),
+        "kept": make_effect(run),
+        "legacy": make_effect(run, safety="legacy"),
+        "waiting": make_effect(run, safety="legacy", state="queued"),
+        "message": make_effect(run, safety="outbox", state="queued"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("write", "expected"),
+    [
+        ({"transition": "retry_later"}, {"keyed": "intended", "legacy": "in_doubt", "waiting": "queued"}),
+        ({"transition": "fail"}, {"keyed": "in_doubt", "legacy": "in_doubt", "waiting": "withdrawn"}),
+        ({"checkpoint": "step"}, {"keyed": "in_doubt", "legacy": "in_doubt", "waiting": "withdrawn"}),
+    ],
+    ids=["comes back", "ends", "goes on"],
+)
+def test_effects_the_holder_leaves_without_an_outcome_get_one_or_a_doubt(execute, write, expected):
+    run = make_run(state="running")
+    effects = left_by(run)
+    given = dict(write)
+    if "checkpoint" in given:
+        given["checkpoint"] = checkpoint(kind="step", next_step="second")
+    given |= {"outcomes": [outcome(effects["answered"])], "keeps": [effects["kept"].pk]}
+    execute(write_for(run, leaves="it was left.", **given))
+    found = dict(IdempotencyRecord.objects.values_list("pk", "state"))
+    states = {name: found[effect.pk] for name, effect in effects.items()}
+    assert states == {**expected, "answered": "succeeded", "kept": "intended", "message": "queued"}
+    doubted = set(Doubt.objects.values_list("effect_id", flat=True))
+    assert doubted == {effects[name].pk for name, state in expected.items() if state == "in_doubt"}
+
+
+def test_cancel_that_was_accepted_ends_the_run_and_leaves_its_calls_in_doubt(execute):
+    run = make_run(state="running", cancel_requested=True)
+    effects = left_by(run)
+    written = execute(write_for(run, transition="retry_later", leaves="it was left."))
+    assert written.state == "cancelled"
+    effects["keyed"].refresh_from_db()
+    assert (effects["keyed"].state, effects["keyed"].error_class) == ("in_doubt", "run_ended")
 
 
 def test_late_outcome_does_not_settle_a_doubt_that_a_person_may_be_settling(execute):

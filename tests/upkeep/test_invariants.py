@@ -271,7 +271,7 @@ BREAKS: list[tuple[str, str]] = [
     (
         "run_in_doubt_has_a_doubt_to_settle",
         """
-            UPDATE runs_effect SET state = 'intended' WHERE state = 'in_doubt'""",
+            DELETE FROM runs_doubt""",
     ),
     (
         "run_in_review_says_why",
@@ -427,6 +427,43 @@ BREAKS: list[tuple[str, str]] = [
         "repeated_call_names_its_reason",
         """
             DELETE FROM runs_event WHERE event = 'effects_repeated'""",
+    ),
+    (
+        "effect_without_an_outcome_has_somebody_at_it",
+        f"""
+            UPDATE runs_effect SET state = 'intended', intended_at = now() - interval '1 hour', completed_at = NULL
+                WHERE {ROW_0};
+            UPDATE runs_run SET finished_at = now() - interval '1 minute' WHERE id = {STORY}""",
+    ),
+    (
+        "effect_without_an_outcome_has_somebody_at_it",
+        f"""
+            UPDATE runs_effect SET state = 'intended', intended_at = now() - interval '1 hour', completed_at = NULL
+                WHERE {ROW_0};
+            UPDATE runs_checkpoint SET at = now() - interval '1 minute' WHERE run_id = {STORY}""",
+    ),
+    (
+        "effect_without_an_outcome_has_somebody_at_it",
+        f"""
+            UPDATE runs_effect SET run_id = {PATIENT}, safety = 'legacy', state = 'intended',
+                intended_at = now() - interval '1 hour' WHERE {ROW_0};
+            UPDATE runs_run SET state_since = now() - interval '1 minute' WHERE id = {PATIENT}""",
+    ),
+    (
+        "effect_in_doubt_has_one_open_doubt",
+        """
+            DELETE FROM runs_doubt;
+            UPDATE runs_effect SET intended_at = now() - interval '1 hour' WHERE state = 'in_doubt'""",
+    ),
+    (
+        "effect_in_doubt_has_one_open_doubt",
+        """
+            UPDATE runs_effect SET state = 'succeeded' WHERE state = 'in_doubt'""",
+    ),
+    (
+        "one_call_at_a_time_goes_to_a_legacy_system",
+        f"""
+            UPDATE runs_effect SET holds_system = true WHERE {ROW_0}""",
     ),
     (
         "effect_was_written_under_a_fence_its_run_had",

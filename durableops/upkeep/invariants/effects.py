@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durableops.upkeep.invariants.check import HISTORIES, NEWEST, Check
+from durableops.upkeep.invariants.check import HISTORIES, NEWEST, SETTLED, Check
 
 _OF = f"e.run_id IN {NEWEST}"
 _EFFECTS = f"the effects of {HISTORIES}"
@@ -25,7 +25,7 @@ CHECKS = (
                 CASE WHEN e.result IS NULL THEN 'missing' ELSE 'there' END)
             FROM runs_effect e WHERE {_OF} AND (
                 (e.state = 'succeeded' AND e.result IS NULL AND e.error_class = '')
-                OR (e.state IN ('intended', 'withdrawn') AND e.result IS NOT NULL))""",
+                OR (e.state IN ('queued', 'intended', 'withdrawn', 'given_up') AND e.result IS NOT NULL))""",
     ),
     Check(
         name="result_is_recorded_before_the_checkpoint_that_relies_on_it",
@@ -42,7 +42,7 @@ CHECKS = (
         explained=f"""
             SELECT e.id, format('%%s for %%L was left without an outcome; step %%L went on', e.tool,
                 e.resource, e.step_id)
-            FROM runs_effect e WHERE e.state IN ('intended', 'in_doubt') AND {_OF} AND EXISTS (
+            FROM runs_effect e WHERE e.state = 'in_doubt' AND {_OF} AND EXISTS (
                 SELECT 1 FROM runs_checkpoint c
                 WHERE c.run_id = e.run_id AND c.step_id = e.step_id AND c.effects_through >= e.id)""",
     ),
@@ -71,7 +71,52 @@ CHECKS = (
                 SELECT count(*) AS reasons FROM runs_event v
                 WHERE v.run_id = e.run_id AND v.event = 'effects_repeated' AND v.data -> 'effects' @> to_jsonb(e.id)
             ) v ON true
-            WHERE e.attempts > 1 AND e.safety <> 'read' AND e.attempts - 1 > v.reasons AND {_OF}""",
+            -- Somebody found out that it had not happened, and had it sent again.
+            JOIN LATERAL (SELECT count(*) AS told FROM runs_doubt d
+                WHERE d.effect_id = e.id AND d.settled_as = 'did_not') d ON true
+            WHERE e.attempts > 1 AND e.safety <> 'read' AND e.attempts - 1 > v.reasons + d.told AND {_OF}""",
+    ),
+    Check(
+        name="effect_without_an_outcome_has_somebody_at_it",
+        promise=3,
+        looks_at="every effect on the wire",
+        broken=f"""
+            SELECT e.id, format('%%s for %%L, intended at %%s: %%s', e.tool, e.resource, e.intended_at, CASE
+                WHEN r.finished_at IS NOT NULL THEN format('its run is %%s', r.state)
+                WHEN e.safety = 'legacy' THEN format('its sender had fence %%s, its run is %%s at %%s', e.fence,
+                    r.state, r.fence)
+                ELSE format('step %%L went on without it', e.step_id) END)
+            FROM runs_effect e JOIN runs_run r ON r.id = e.run_id
+            JOIN runs_checkpoint c ON c.run_id = r.id AND c.seq = r.head_seq
+            WHERE e.state = 'intended' AND e.safety <> 'outbox' AND e.intended_at < {SETTLED}
+              AND (r.finished_at < {SETTLED}
+                OR (e.safety = 'legacy' AND r.state_since < {SETTLED}
+                    AND NOT (r.state = 'running' AND r.fence = e.fence))
+                OR (e.scope = 'run' AND e.intended_at < c.at AND e.id <= c.effects_through AND c.at < {SETTLED}))""",
+    ),
+    Check(
+        name="effect_in_doubt_has_one_open_doubt",
+        promise=3,
+        looks_at="every effect in doubt and every open doubt",
+        broken=f"""
+            SELECT e.id, format('%%s for %%L is in doubt and nobody is asked', e.tool, e.resource)
+            FROM runs_effect e WHERE e.state = 'in_doubt' AND e.safety <> 'outbox' AND e.intended_at < {SETTLED}
+              AND NOT EXISTS (SELECT 1 FROM runs_doubt d WHERE d.effect_id = e.id AND d.settled_at IS NULL)
+            UNION ALL
+            SELECT e.id, format('doubt %%s about it is open, and it is %%s', d.id, e.state)
+            FROM runs_doubt d JOIN runs_effect e ON e.id = d.effect_id
+            WHERE d.settled_at IS NULL AND e.state <> 'in_doubt'""",
+    ),
+    Check(
+        name="one_call_at_a_time_goes_to_a_legacy_system",
+        promise=4,
+        looks_at="every call on the wire to a legacy system",
+        broken="""
+            SELECT min(e.id), format('%%s calls hold system %%L', count(*), e.system)
+            FROM runs_effect e WHERE e.holds_system GROUP BY e.system HAVING count(*) > 1
+            UNION ALL
+            SELECT e.id, format('it is %%s and holds system %%L', e.state, e.system)
+            FROM runs_effect e WHERE e.holds_system AND e.state NOT IN ('intended', 'in_doubt')""",
     ),
     Check(
         name="effect_was_written_under_a_fence_its_run_had",

@@ -83,11 +83,9 @@ CHECKS = (
         promise=7,
         looks_at=f"{OPEN_RUNS} that is in doubt",
         broken="""
-            SELECT r.id, 'no effect of it is in doubt, so nobody is asked' FROM runs_run r
+            SELECT r.id, 'no doubt about it is open, so nobody is asked' FROM runs_run r
             WHERE r.state = 'in_doubt' AND NOT EXISTS (
-                SELECT 1 FROM runs_effect e WHERE e.run_id = r.id AND e.state = 'in_doubt')
-              AND NOT EXISTS (SELECT 1 FROM runs_effect e
-                WHERE e.tenant_id = r.tenant_id AND e.scope = 'tenant' AND e.state = 'in_doubt')""",
+                SELECT 1 FROM runs_doubt d WHERE d.run_id = r.id AND d.settled_at IS NULL)""",
     ),
     Check(
         name="run_in_review_says_why",
