@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     # Indexes are built beside the running workers, which no transaction allows.
     atomic = False
 
-    dependencies = [("runs", "0009_files")]
+    dependencies = [("runs", "0010_quotas")]
 
     operations = [
         AddIndexConcurrently(
