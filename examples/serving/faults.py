@@ -47,9 +47,9 @@ class FaultRequest:
     """The body of `POST /faults`, checked."""
 
     kind: Kind
-    """delay and timeout wait `seconds`; drop closes the connection unanswered; limit answers 429 with `Retry-After`;
-    error answers 500; refuse answers 422; slow sends the answer byte by byte over `seconds`; hold waits until
-    released."""
+    """delay waits `seconds`; so does timeout, and then, if it strikes before the work, hangs up with nothing done; drop
+    closes the connection unanswered; limit answers 429 with `Retry-After`; error answers 500; refuse answers 422; slow
+    sends the answer byte by byte over `seconds`; hold waits until released."""
     when: When
     seconds: float
     retry_after: float
@@ -77,7 +77,7 @@ class Fault:
     @property
     def refuses(self) -> bool:
         """True if the request is turned away with nothing done, its key free for the next try."""
-        return self.wanted.when == "before" and self.wanted.kind in ("drop", "limit", "error", "refuse")
+        return self.wanted.when == "before" and self.wanted.kind in ("drop", "timeout", "limit", "error", "refuse")
 
     def as_json(self) -> dict[str, Any]:
         """What `GET /faults` shows."""

@@ -85,6 +85,7 @@ class Service[A: Arrival](ABC):
         )
 
     def _refuse(self, request_id: int, fault: Fault) -> Reply:
+        self._pause(fault)
         answer, outcome = _refusal(fault)
         self._journal.record(
             lambda connection: finish(

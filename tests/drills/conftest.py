@@ -33,19 +33,19 @@ class Outcome:
 
 @pytest.fixture
 def play(process_environment: dict[str, str], clean_queue: object) -> Callable[..., Outcome]:
-    """Play the drill; `without` names the guard that is taken out of all its processes."""
+    """Play a drill; `without` names the guard that is taken out of all its processes."""
 
-    def play(*, seed: int, without: str = "") -> Outcome:
-        environment = dict(process_environment)
+    def play(*, drill: str = "ten-step", seed: int, without: str = "", **more: str) -> Outcome:
+        environment = process_environment | more
         if without:
             environment |= {"SABOTAGE": without, "PYTHONPATH": str(SABOTAGE)}
         done = subprocess.run(
-            [sys.executable, "manage.py", "drill", "ten-step", "--json", "--seed", str(seed)],
+            [sys.executable, "manage.py", "drill", drill, "--short", "--json", "--seed", str(seed)],
             cwd=CHECKOUT,
             env=environment,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=150,
             check=False,
         )
         [line] = done.stdout.splitlines() or [done.stderr]

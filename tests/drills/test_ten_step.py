@@ -54,7 +54,7 @@ def no_unique_slot(database_url: str):
     with psycopg.connect(database_url, autocommit=True) as owner:
         owner.execute("ALTER TABLE runs_effect DROP CONSTRAINT effect_slot_unique")
         yield
-        owner.execute("TRUNCATE runs_effect")
+        owner.execute("TRUNCATE runs_effect CASCADE")
         owner.execute("ALTER TABLE runs_effect ADD CONSTRAINT effect_slot_unique UNIQUE (slot)")
 
 

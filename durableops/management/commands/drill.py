@@ -28,6 +28,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", help=f"the drill, or {EVERY!r}")
         parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+        parser.add_argument("--short", action="store_true", help="the least that proves it, where it has a long form")
         parser.add_argument("--seed", type=int, help="play it as it was played with this seed")
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -45,7 +46,7 @@ class Command(BaseCommand):
         reports = []
         for name in names:
             try:
-                made = run_drill(name, seed=seed)
+                made = run_drill(name, seed=seed, short=options["short"])
             except DrillNotFound as error:
                 raise CommandError(str(error)) from error
             reports.append(made)

@@ -10,7 +10,7 @@ from django.utils.module_loading import autodiscover_modules
 from durableops.errors import DurableOpsError
 from durableops.upkeep.drills.stage import Stage
 
-BUNDLED_APPS = ("examples.ten_step",)
+BUNDLED_APPS = ("examples.ten_step", "examples.five_classes")
 """Apps of this project that hold drills; the command adds them to those of its processes. Named, never imported."""
 
 

@@ -18,12 +18,12 @@ from durableops.upkeep.drills.stage import Stage, make_stage
 logger = logging.getLogger("durableops.drill")
 
 
-def run_drill(name: str, *, seed: int) -> dict[str, Any]:
+def run_drill(name: str, *, seed: int, short: bool = False) -> dict[str, Any]:
     """Play a drill, store its report and return it. Raises DrillNotFound."""
     found = registry.get(name)()
     began = monotonic()
     folder = Path(tempfile.mkdtemp(prefix=f"durableops-drill-{name}-"))
-    stage = make_stage(seed=seed, folder=folder)
+    stage = make_stage(seed=seed, folder=folder, short=short)
     logger.info("drill %s begins with seed %s; logs in %s", name, seed, stage.cast.logs)
     figures = _play_alone(found, stage)
     made = report.make(

@@ -31,6 +31,8 @@ class Stage:
 
     seed: int
     random: Random
+    short: bool
+    """Whether the least that proves it will do, as in the test suite."""
     folder: Path
     """Logs, and whatever else its processes write."""
     cast: Cast
@@ -62,7 +64,7 @@ class Stage:
         )
 
 
-def make_stage(*, seed: int, folder: Path) -> Stage:
+def make_stage(*, seed: int, folder: Path, short: bool = False) -> Stage:
     """An empty stage whose processes see this process's environment, with short clocks."""
     logs = folder / "logs"
     logs.mkdir(parents=True)
@@ -75,6 +77,7 @@ def make_stage(*, seed: int, folder: Path) -> Stage:
     return Stage(
         seed=seed,
         random=Random(seed),  # noqa: S311 - a drill that can be played again, not a secret
+        short=short,
         folder=folder,
         cast=Cast(folder=Path(settings.BASE_DIR), logs=logs, environment=environment),
         checks=Checks(),

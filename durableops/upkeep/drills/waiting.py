@@ -16,6 +16,7 @@ def until[T](
     *,
     wanted: str,
     within: float = WITHIN_SECONDS,
+    every: float = LOOK_EVERY_SECONDS,
     meanwhile: Callable[[], None] | None = None,
 ) -> T:
     """Look until there is an answer that is true, and return it.
@@ -35,7 +36,7 @@ def until[T](
                 raise
         if time.monotonic() > end:
             raise DrillStopped(f"{wanted} did not come within {within:g} s.")
-        time.sleep(LOOK_EVERY_SECONDS)
+        time.sleep(every)
     return answer
 
 

@@ -6,10 +6,12 @@ first imported. SABOTAGE names it. A guard that is not found where it was is an 
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.abc
 import importlib.util
 import os
 import re
+import secrets
 import sys
 
 FENCE = "r.fence = %(fence)s AND "
@@ -54,10 +56,33 @@ def without_intent(calls):
     calls._intend = intend
 
 
+def without_key(idempotency):
+    """The key of a call is another one each time it is asked for."""
+    before = idempotency.prepare
+
+    def prepare(*args, **more):
+        return dataclasses.replace(before(*args, **more), key=secrets.token_hex(24))
+
+    idempotency.prepare = prepare
+
+
+def without_reason(sending):
+    """A call that goes out again does not say so."""
+    before = sending.Hand.event
+
+    def event(hand, name, **more):
+        if name != "effects_repeated":
+            before(hand, name, **more)
+
+    sending.Hand.event = event
+
+
 GUARDS = {
     "fence": ("runs.fenced", without_fence),
     "slot": ("runs.fenced", without_slot),
     "intent": ("durableops.engine.calls", without_intent),
+    "key": ("durableops.effects.idempotency", without_key),
+    "reason": ("durableops.engine.sending", without_reason),
 }
 
 

@@ -106,6 +106,17 @@ def test_a_timeout_does_the_work_and_the_retry_hears_of_it(desk: DeskClient):
     eventually(lambda: desk.requests()[0]["client_gone"], hoping_for="the desk to notice that nobody listens")
 
 
+def test_a_timeout_before_the_work_does_nothing_however_long_one_waits(desk: DeskClient):
+    fault = desk.fault("timeout", when="before", seconds=60)
+
+    with pytest.raises(httpx.ReadTimeout):
+        desk.open(key="k1", timeout=0.2)
+    desk.http.post(f"/faults/{fault}/release")
+    eventually(lambda: desk.outcomes() == ["dropped"], hoping_for="the desk to give it up")
+    assert desk.tickets() == []
+    assert desk.open(key="k1").status_code == 201
+
+
 def test_a_dropped_connection_did_the_work_by_default(desk: DeskClient):
     desk.fault("drop")
 
