@@ -1,4 +1,4 @@
-"""The measured workflows: ten steps that return 100 bytes, a steady one to be interrupted, and two that wait long."""
+"""The measured workflows: ten steps, a steady one to interrupt, two that wait long, three that call."""
 
 from __future__ import annotations
 
@@ -155,3 +155,46 @@ class WaitsPlainly:
         found: int = run.call(ask_plainly, resource=run.state.key)
         mark("end", run.state.key)
         return found
+
+
+CALLS = 10
+
+
+@tool(safety="keyed", name="bench-nothing")
+def nothing(call: Call, *, n: int) -> int:
+    """Answer at once: what is measured is the record of the call."""
+    return n
+
+
+@workflow(name="bench-call", version=1, state=Named)
+class OneCall:
+    """One step, one call."""
+
+    @step
+    def act(run: Any) -> None:
+        mark("start", run.state.key)
+        run.call(nothing, resource="it", n=0)
+        mark("end", run.state.key)
+
+
+@workflow(name="bench-loop", version=1, state=Named)
+class Loop:
+    """One step that calls in a loop."""
+
+    @step
+    def act(run: Any) -> None:
+        mark("start", run.state.key)
+        for n in range(CALLS):
+            run.call(nothing, resource=str(n), n=n)
+        mark("end", run.state.key)
+
+
+@workflow(name="bench-many", version=1, state=Named)
+class Many:
+    """One step that calls for many at once."""
+
+    @step
+    def act(run: Any) -> None:
+        mark("start", run.state.key)
+        run.call_many(nothing, [{"resource": str(n), "n": n} for n in range(CALLS)])
+        mark("end", run.state.key)

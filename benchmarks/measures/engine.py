@@ -1,66 +1,54 @@
-"""`engine`: ten no-op steps a run through one worker: steps/s, start latency, commits, bytes, memory, idle load."""
+"""`engine`: ten no-op steps a run through one worker: rates, latency, commits, bytes; keyed calls."""
 
 from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
 
 import psycopg
 
-from benchmarks.fleet import Fleet, cpu_seconds, fleet, peak_megabytes
-from benchmarks.marks import Mark, Marks
+from benchmarks.calls import measure_calls
+from benchmarks.draining import Drain, begin, drain, ends_in
+from benchmarks.fleet import Fleet, fleet
+from benchmarks.marks import Marks
 from benchmarks.results import Figure, Result, at_most, spread
 from benchmarks.scratch import Place
-from benchmarks.wal import WalMeter
 from durableops.conf import get_conf
-from durableops.engine.start import start
-from durableops.engine.tenants import get_or_make_tenant
 
+WORKFLOW = "bench-ten"
 STEPS = 10
 CROWDS = (16, 64)
 """How many runs a worker holds, besides one."""
-PATIENCE_SECONDS = 300.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drain:
-    """A backlog worked off by one worker."""
-
-    steps: int
-    seconds: float
-    commits: int | None
-    record_bytes: int | None
-    trouble: str
-    worker_cpu: float
-    peak_memory: float | None
 
 
 def measure(place: Place, *, runs: int = 400, samples: int = 50, idle_seconds: float = 5.0) -> Result:
     """Work off `runs` runs, then time `samples` single starts, then watch an idle worker."""
     began = time.monotonic()
     with psycopg.connect(place.owner_url, autocommit=True) as connection:
-        drained = _drain(place, connection, runs, concurrency=1)
-        crowds = {n: _drain(place, connection, runs, concurrency=n) for n in CROWDS}
+        drained = drain(place, connection, runs, workflow=WORKFLOW)
+        crowds = {n: drain(place, connection, runs, workflow=WORKFLOW, concurrency=n) for n in CROWDS}
         latencies = _latencies(place, samples)
         idle = _idle_rate(place, connection, idle_seconds)
+        of_calls, call_targets = measure_calls(place, connection, runs)
     figures = _figures(drained, latencies, idle)
     for n, crowd in crowds.items():
         figures |= _crowd_figures(n, crowd)
+    figures |= of_calls
     targets = [
         at_most("durable commits per step, claim and finish included", 1.1, figures["commits_per_step"]),
         at_most("start latency p50", 10.0, figures["start_latency_p50"]),
+        *call_targets,
     ]
     return Result(bench="engine", seconds=time.monotonic() - began, figures=figures, targets=targets)
 
 
 def _figures(drained: Drain, latencies: list[float], idle: float | None) -> dict[str, Figure]:
     def per_step(total: float | None, unit: str, digits: int) -> Figure:
-        value = None if total is None else round(total / drained.steps, digits)
+        value = None if total is None else round(total / (drained.runs * STEPS), digits)
         return Figure(value=value, unit=unit, note=drained.trouble if total is None else "")
 
     return {
-        "steps_per_second": Figure(value=round(drained.steps / drained.seconds, 1), unit="steps/s"),
+        "steps_per_second": Figure(value=round(drained.runs * STEPS / drained.seconds, 1), unit="steps/s"),
         **{f"start_latency_{name}": figure for name, figure in spread(latencies, unit="ms", digits=2).items()},
         "commits_per_step": per_step(drained.commits, "commits", 3),
         "wal_bytes_per_step": per_step(drained.record_bytes, "bytes", 0),
@@ -77,34 +65,6 @@ def _crowd_figures(concurrency: int, crowd: Drain) -> dict[str, Figure]:
     return {f"{name}_at_{concurrency}": found[name] for name in names}
 
 
-def _drain(place: Place, connection: psycopg.Connection, runs: int, *, concurrency: int) -> Drain:
-    marks = Marks(place.marks_path)
-    marks.new()
-    _start("warm")
-    for number in range(runs):
-        _start(str(number))
-    meter = WalMeter(connection)
-    with fleet(place) as processes:
-        worker = processes.start_worker(concurrency=concurrency)
-        seen = marks.wait(lambda found: _ends(found) > 0, seconds=PATIENCE_SECONDS)
-        start_up = cpu_seconds(worker.pid)
-        seen += marks.wait(lambda found: _ends(seen + found) > runs, seconds=PATIENCE_SECONDS, pause=0.05)
-        cpu, memory = cpu_seconds(worker.pid) - start_up, peak_megabytes(worker.pid)
-    written = meter.stop()
-    # The first run warms the worker up; the peers' scripts leave theirs out too.
-    counted = [mark for mark in seen if mark.key != "warm"]
-    ends = [mark.at for mark in counted if mark.kind == "end"]
-    return Drain(
-        steps=len(ends) * STEPS,
-        seconds=max(ends) - min(mark.at for mark in counted if mark.kind == "start"),
-        commits=written.commits if written else None,
-        record_bytes=written.record_bytes if written else None,
-        trouble=meter.trouble,
-        worker_cpu=cpu,
-        peak_memory=memory,
-    )
-
-
 def _latencies(place: Place, samples: int) -> list[float]:
     """Milliseconds from asking for a run to its first step being entered, the worker asleep each time."""
     marks = Marks(place.marks_path)
@@ -115,8 +75,8 @@ def _latencies(place: Place, samples: int) -> list[float]:
         for number in range(samples):
             time.sleep(random.uniform(0.025, 0.075))  # noqa: S311 - so that no sample keeps step with a timer
             asked = time.time()
-            _start(f"one-{number}")
-            seen = marks.wait(lambda found: _ends(found) > 0, seconds=30, pause=0.002)
+            begin(WORKFLOW, f"one-{number}")
+            seen = marks.wait(lambda found: ends_in(found) > 0, seconds=30, pause=0.002)
             found += [(mark.at - asked) * 1000 for mark in seen if mark.kind == "start"]
     return found
 
@@ -138,8 +98,8 @@ def _idle_rate(place: Place, connection: psycopg.Connection, seconds: float) -> 
 
 def _wake_up(processes: Fleet, marks: Marks) -> None:
     processes.start_worker()
-    _start("wake")
-    marks.wait(lambda found: _ends(found) > 0, seconds=30)
+    begin(WORKFLOW, "wake")
+    marks.wait(lambda found: ends_in(found) > 0, seconds=30)
     time.sleep(1.0)  # it falls asleep
 
 
@@ -147,11 +107,3 @@ def _transactions(connection: psycopg.Connection) -> int:
     row = connection.execute("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()").fetchone()
     assert row is not None
     return int(row[0])
-
-
-def _ends(found: list[Mark]) -> int:
-    return sum(mark.kind == "end" for mark in found)
-
-
-def _start(key: str) -> None:
-    start("bench-ten", {"key": key}, tenant=get_or_make_tenant("bench"), actor="bench")
