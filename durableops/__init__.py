@@ -5,7 +5,7 @@ from __future__ import annotations
 from durableops.authoring.context import AsyncRun, Call, Page, Run
 from durableops.authoring.decorators import migration, step, tool, workflow
 from durableops.authoring.policies import Budget, Retry
-from durableops.authoring.state import State
+from durableops.authoring.state import Secret, State
 from durableops.errors import (
     CallFailed,
     CallsFailed,
@@ -51,6 +51,7 @@ __all__ = [
     "Retry",
     "RetryLater",
     "Run",
+    "Secret",
     "State",
     "WaitTimeout",
     "migration",

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, register
 
-from durableops import sealing
+from durableops import masking, sealing
 from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.conf import Conf, get_conf
@@ -78,6 +78,16 @@ def check_database_roles(app_configs: Sequence[AppConfig] | None, **kwargs: Any)
             id="durableops.W003",
         )
     ]
+
+
+@register(TAG)
+def check_masking(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Refuse names and shapes of secrets that cannot be used, or that would mask everything."""
+    try:
+        masking.check_rules()
+    except masking.MaskingRefused as refused:
+        return [checks.Error(str(refused), hint="See docs/settings.md.", id="durableops.E004")]
+    return []
 
 
 @register(TAG)

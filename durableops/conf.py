@@ -50,6 +50,8 @@ class Conf:
     slice_seconds: float = 5.0  # a run gives way after this long when others wait
     payload_max_bytes: int = 1024 * 1024  # the largest input, state, step output or effect result, encoded
     large_result_max_bytes: int = 64 * 1024 * 1024  # the largest result that a tool may have kept as a file instead
+    secret_names: str = ""  # further names of fields whose values are masked, separated by commas
+    secret_patterns: str = ""  # further shapes of secrets: a JSON list of regular expressions
     link_seconds: float = 900.0  # how long a link to a file works
     call_retry_after_cap_seconds: float = 60.0  # a downstream's Retry-After is believed up to this
     session_locks: bool = True  # off behind a transaction pooler: workers are then judged by their counters alone

@@ -14,6 +14,7 @@ The tree::
       TokenNotFound               404
       BulkNotFound                404
       ArtifactNotFound            404
+      PromptNotFound              404
       ArtifactGone                the file was removed: by retention, or its link has ended (410)
       ArtifactDamaged             a file does not hold what was written
       SealBroken                  what is encrypted cannot be read: it was changed, or its key is missing
@@ -161,6 +162,13 @@ class ArtifactNotFound(DurableOpsError):
     """There is no such file of this run, or it belongs to somebody else."""
 
     code = "artifact.not_found"
+    http_status = 404
+
+
+class PromptNotFound(DurableOpsError):
+    """There is no such prompt of this run, it belongs to somebody else, or retention removed it."""
+
+    code = "prompt.not_found"
     http_status = 404
 
 

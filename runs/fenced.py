@@ -78,6 +78,7 @@ class FencedWrite:
     """Messages for the outbox; columns as in `posting.COLUMNS`."""
     artifacts: list[dict[str, Any]] = field(default_factory=list)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    prompts: list[dict[str, Any]] = field(default_factory=list)
     waits: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     """History rows, in order: event, reason, data; `moves` marks the one of the transition."""

@@ -29,6 +29,7 @@ RECORDSETS: dict[str, str] = {
         " path text, sealed_with text"
     ),
     "decisions": "name text, author_key text, input_hash text, result text",
+    "prompts": "name text, author_key text, content_hash text, size_bytes int, sealed text, sealed_with text",
     "waits": (
         "kind text, name text, author_key text, correlation text, since timestamptz, due_seconds float8,"
         " expires_seconds float8, on_timeout text, turns int, question text, facts text, facts_hash text"
@@ -111,6 +112,13 @@ PARTS: dict[str, str] = {
         INSERT INTO runs_decision (run_id, step_id, name, author_key, input_hash, result, fence, at)
         SELECT run.id, %(step)s, x.name, x.author_key, x.input_hash, x.result, run.fence, now() FROM x_decisions x, run
         ON CONFLICT ON CONSTRAINT decision_inputs_unique DO NOTHING""",
+    "prompts": """
+        INSERT INTO runs_prompt (run_id, step_id, name, author_key, content_hash, size_bytes, sealed, sealed_with,
+            fence, at)
+        SELECT run.id, %(step)s, x.name, x.author_key, x.content_hash, x.size_bytes, x.sealed, x.sealed_with,
+            run.fence, now()
+        FROM x_prompts x, run
+        ON CONFLICT ON CONSTRAINT prompt_content_unique DO NOTHING""",
     "artifacts": """
         INSERT INTO runs_artifact (run_id, step_id, name, data_class, readable_by, content_type, content_hash,
             size_bytes, path, sealed_with, fence, at)

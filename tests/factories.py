@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db.models import F
 
 from durableops.artifacts import storage
+from durableops.engine import prompts
 from runs.ids import uuid7
 from runs.models import (
     Artifact,
@@ -22,6 +23,7 @@ from runs.models import (
     OutboxBody,
     OutboxLane,
     OutboxMessage,
+    Prompt,
     Run,
     Tenant,
     Wait,
@@ -239,6 +241,12 @@ def make_artifact(run: Run, *, content: bytes = b"content", **over: Any) -> Arti
         "fence": run.fence,
     }
     return Artifact.objects.create(run=run, **(values | over))
+
+
+def make_prompt(run: Run, *, text: str = "What is this?", **over: Any) -> Prompt:
+    """A raw prompt of a run, encrypted as the engine does it."""
+    values = prompts.row(over.pop("name", "kind"), text, key=over.pop("author_key", ""))
+    return Prompt.objects.create(run=run, **(values | {"step_id": run.step_id, "fence": run.fence} | over))
 
 
 def make_due(run: Run | UUID) -> None:

@@ -17,6 +17,7 @@ from durableops.api import (
     events,
     files,
     problems,
+    prompts,
     runs,
     story,
     verbs,
@@ -63,6 +64,7 @@ api.add_router("/runs", runs.router)
 api.add_router("/runs", story.router)
 api.add_router("/runs", verbs.router)
 api.add_router("/runs", files.router)
+api.add_router("/runs", prompts.router)
 api.add_router("/events", events.router)
 api.add_router("/approvals", approvals.router)
 

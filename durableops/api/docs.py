@@ -28,6 +28,7 @@ _ERRORS: tuple[type[errors.DurableOpsError], ...] = (
     errors.ArtifactGone,
     errors.ArtifactDamaged,
     errors.SealBroken,
+    errors.PromptNotFound,
     errors.TransitionRefused,
     errors.StartConflict,
     errors.EventConflict,

@@ -240,6 +240,27 @@ class FileList(BaseModel):
     more: bool = Field(description="Whether there are older ones that are not listed.")
 
 
+class Prompt(BaseModel):
+    """A raw prompt that a run kept; its text is read apart."""
+
+    id: int
+    name: str
+    key: str
+    step: str
+    bytes: int
+    at: datetime
+
+
+class PromptList(BaseModel):
+    prompts: list[Prompt]
+    more: bool = Field(description="Whether there are older ones that are not listed.")
+
+
+class PromptText(BaseModel):
+    id: int
+    text: str = Field(description="The text, or the JSON text of the messages, with what looks like a secret masked.")
+
+
 class FileLink(BaseModel):
     url: str = Field(description="Whoever holds it may read the file, without a token.")
     expires_at: datetime

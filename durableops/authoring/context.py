@@ -180,8 +180,19 @@ class Run(_Facts, Protocol):
         when there is nothing left.
         """
 
-    def decide(self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "") -> Any:
-        """Return `fn(**inputs)`, recorded with a hash of the inputs; asked again, the record."""
+    def decide(
+        self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "", prompt: Any = None
+    ) -> Any:
+        """Return `fn(**inputs)`, recorded with a hash of the inputs; asked again, the record.
+
+        `prompt` (a text, or messages as JSON) is kept apart from the decision, as by `prompt()`.
+        """
+
+    def prompt(self, name: str, content: Any, /, *, key: str = "") -> None:
+        """Keep what was said to a model, or by it, word by word: encrypted, for few eyes, and for less long.
+
+        `content` is a text or plain JSON. It travels with the run's next commit.
+        """
 
     def wait_for(
         self,
@@ -308,8 +319,13 @@ class AsyncRun(_Facts, Protocol):
     ) -> AsyncIterator[Sequence[Any]]:
         """See Run.pages; use `async for`. `read_page` may be a coroutine function."""
 
-    async def decide(self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "") -> Any:
+    async def decide(
+        self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "", prompt: Any = None
+    ) -> Any:
         """See Run.decide; `fn` may be a coroutine function."""
+
+    def prompt(self, name: str, content: Any, /, *, key: str = "") -> None:
+        """See Run.prompt."""
 
     async def wait_for(
         self,

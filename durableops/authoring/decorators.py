@@ -116,6 +116,7 @@ def tool(
     destination: str = "",
     on_poison: OnPoison = "hold",
     deliver_within: timedelta | None = None,
+    secret: Sequence[str] = (),
     large_result: LargeResult = "refuse",
 ) -> Callable[[_Function], ToolDefinition]:
     """Declare a tool: a function of `call` and keyword arguments that acts on the world.
@@ -128,7 +129,9 @@ def tool(
     stable name, by default the function's. `timeout` is in seconds, for one call.
     `resource_id` names the field of the result that identifies what was made; `resource`
     names the argument that is the resource, so that callers need not pass it.
-    `scope="tenant"` shares the slot among all runs of a tenant. `large_result="artifact"` keeps
+    `scope="tenant"` shares the slot among all runs of a tenant. `secret` names arguments and
+    fields of the result that nobody shall see: they are masked in what people are shown, and
+    encrypted in the recorded result. `large_result="artifact"` keeps
     a result over the payload limit as a file of the run, instead of failing the step; it is
     given back whole. Raises DefinitionError.
     """
@@ -149,6 +152,7 @@ def tool(
             destination=destination,
             on_poison=on_poison,
             deliver_within=deliver_within,
+            secret=tuple(secret),
             large_result=large_result,
             is_async=inspect.iscoroutinefunction(function),
             required=required,

@@ -76,6 +76,9 @@ class ToolDefinition:
 
     event_type: str = ""
     """For webhooks: the event that endpoints subscribe to. A relay sends it to each of them; no function is called."""
+    secret: tuple[str, ...] = ()
+    """Arguments and fields of the result that are secret: masked in summaries, encrypted where results are stored."""
+
     large_result: LargeResult = "refuse"
     """Whether a result over the payload limit fails the call or is kept as a file."""
 

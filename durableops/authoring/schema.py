@@ -14,7 +14,7 @@ from uuid import UUID
 from pydantic import JsonValue
 
 from durableops.authoring.source import source_of_class, source_of_field
-from durableops.authoring.state import State
+from durableops.authoring.state import SecretMark, State
 from durableops.errors import DefinitionError
 
 _SCALARS = (
@@ -45,6 +45,8 @@ def _describe_model(model: type[State], above: tuple[type[State], ...]) -> Any:
                 raise _Unfit("has an alias; a state is stored under its fields' own names")
             if field.exclude:
                 raise _Unfit("is excluded from JSON, so it would be lost on resume")
+            if above and any(isinstance(mark, SecretMark) for mark in field.metadata):
+                raise _Unfit("is Secret in a state inside another; declare it in the workflow's own state")
             described[name] = _describe(field.annotation, (*above, model))
         except _Unfit as unfit:
             raise DefinitionError(
@@ -89,6 +91,8 @@ def _describe(annotation: Any, above: tuple[type[State], ...]) -> Any:
 def _describe_form(annotation: Any, origin: Any, above: tuple[type[State], ...]) -> Any:
     arguments = get_args(annotation)
     if origin is Annotated:
+        if any(isinstance(mark, SecretMark) for mark in arguments[1:]):
+            raise _Unfit("is Secret inside another type; only a field of a state itself is stored encrypted")
         return _describe(arguments[0], above)
     if origin is Literal:
         return {"literal": sorted(repr(value) for value in arguments)}

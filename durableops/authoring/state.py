@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict
+
+
+class SecretMark:
+    """Marks a field whose value is stored encrypted and never shown."""
+
+
+Secret = Annotated[str, SecretMark()]
+"""A text that is encrypted wherever the state is stored: `api_token: Secret`. Only for a state's own fields."""
 
 
 class State(BaseModel):
@@ -17,7 +25,8 @@ class State(BaseModel):
 
     Fields may be: None, bool, int, float, str, bytes, Decimal, datetime, date, time,
     timedelta, UUID, enums and literals, other State classes, and lists, tuples, sets,
-    frozensets, dictionaries and unions of these. `Any` holds plain JSON.
+    frozensets, dictionaries and unions of these. `Any` holds plain JSON. A text declared as
+    `durableops.Secret` is stored encrypted and masked wherever a state is shown.
     """
 
     model_config = ConfigDict(

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from durableops.authoring.state import State
-from durableops.checkpoints import codec
+from durableops.checkpoints import codec, secrets
 from durableops.checkpoints.faults import find_fault, pointer, type_name
 from durableops.checkpoints.losses import find_loss
 from durableops.errors import CompatibilityError, InputRefused, PayloadRefused
@@ -43,7 +43,7 @@ def encode_and_read_back[S: State](state: S, *, max_bytes: int = codec.MAX_BYTES
             f"{what} at {loss.path or '/'} {loss.reason}; declare the field's type, or store plain JSON.",
             path=loss.path,
         )
-    return text, back
+    return secrets.seal_fields(text, secrets.secret_fields(cls)), back
 
 
 def decode_state[S: State](cls: type[S], text: str, *, schema_version: int | None = None) -> S:
@@ -59,6 +59,7 @@ def decode_state[S: State](cls: type[S], text: str, *, schema_version: int | Non
             f"{what} has schema version {schema_version}; the code has {cls.schema_version}. "
             "Add a migration, or keep a worker with the old version."
         )
+    text = secrets.open_fields(text, secrets.secret_fields(cls), what=what)
     codec.loads(text, what=what)  # pydantic's reader would take the last of two equal keys
     try:
         return cls.model_validate_json(text, strict=True)

@@ -24,6 +24,7 @@ from runs.models import (
     IdempotencyRecord,
     LogLine,
     PauseSwitch,
+    Prompt,
     Run,
     RunEvent,
     Wait,
@@ -177,7 +178,11 @@ def decisions_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
     for row in part.rows:
         row.shown = payloads.show("result", row.result, sight=access.sees_payloads(run.tenant_id))
     answered = Wait.objects.filter(run=run, kind="approval").order_by("-id")[:50]
-    return {"part": part, "answered": answered}
+    raw = Prompt.objects.filter(run=run).defer("sealed").order_by("-id")[: PER_PAGE + 1]
+    return {
+        "part": part, "answered": answered, "prompts": raw[:PER_PAGE], "more_prompts": len(raw) > PER_PAGE,
+        "reads_prompts": access.reads_prompts(run.tenant_id),
+    }  # fmt: skip
 
 
 def artifacts_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:

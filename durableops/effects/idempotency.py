@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from durableops.authoring.definitions import ToolDefinition
 from durableops.checkpoints.codec import canonical, check_key
-from durableops.masking import mask
+from durableops.masking import MASK, mask
 
 KEY_CHARACTERS = 48
 """Length of a downstream key: 24 bytes of SHA-256 in hexadecimal."""
@@ -65,11 +66,13 @@ def prepare(
     )
 
 
-def summarize(request: dict[str, Any]) -> dict[str, Any]:
+def summarize(request: dict[str, Any], *, secret: Collection[str] = ()) -> dict[str, Any]:
     """What people see of a request: its scalars, shortened, and the size of the rest; what looks secret is masked."""
     found: dict[str, Any] = {}
     for name, value in request.items():
-        if isinstance(value, str):
+        if name in secret:
+            found[name] = MASK
+        elif isinstance(value, str):
             found[name] = value if len(value) <= SUMMARY_CHARACTERS else value[:SUMMARY_CHARACTERS] + "…"
         elif value is None or isinstance(value, bool | int | float):
             found[name] = value

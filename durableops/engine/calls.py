@@ -14,11 +14,11 @@ from typing import Any
 
 from durableops import failpoints
 from durableops.authoring.definitions import ToolDefinition
-from durableops.checkpoints import codec
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, prepare
 from durableops.engine import django_side, large_results, local
+from durableops.engine import results as recorded
 from durableops.engine.calling import LiveCall
 from durableops.engine.checks import check_may_go_on, flush_if_stale, stop_reason
 from durableops.engine.hand import Hand, KnownEffect
@@ -153,10 +153,10 @@ def _answer(
         results[n] = PayloadRefused(known.error_message)
     elif known.state == "succeeded" and known.result is None:
         hand.reuse(known.id)
-        results[n] = Apart(slot=prepared.slot, tool=prepared.tool.name, resource=prepared.resource)
+        results[n] = Apart(slot=prepared.slot, tool=prepared.tool, resource=prepared.resource)
     elif known.state == "succeeded":
         hand.reuse(known.id)
-        results[n] = codec.loads(known.result or "null", what=f"result of {prepared.tool.name}")
+        results[n] = recorded.read(prepared.tool, known.result or "null")
     elif known.state == "refused":
         hand.reuse(known.id)
         results[n] = Refused(known.error_message)

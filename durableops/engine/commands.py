@@ -23,6 +23,7 @@ from durableops.engine import bell
 from durableops.engine.family import cancel_children, close_waits
 from durableops.engine.waking import Closing, close_wait, db_now
 from durableops.errors import InputRefused, RunNotFound, TransitionRefused
+from durableops.masking import mask_text
 from runs import transitions
 from runs.models import AuditEntry, PauseSwitch, Run, Tenant, Wait
 from runs.states import PARKED, State, sources
@@ -368,5 +369,5 @@ def _audit_switch(switch: PauseSwitch, verb: str, *, actor: str, reason: str) ->
 
 def kept_reason(text: str) -> str:
     """A reason as it is kept. Kept again, it stays as it is."""
-    kept = safe_text(text)
+    kept = safe_text(mask_text(text))
     return kept if len(kept) <= MAX_REASON_CHARACTERS else kept[: MAX_REASON_CHARACTERS - 1] + "…"

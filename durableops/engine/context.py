@@ -9,7 +9,7 @@ from typing import Any
 from durableops.authoring.definitions import ToolDefinition
 from durableops.checkpoints.failures import safe_text
 from durableops.checkpoints.states import decode_state
-from durableops.engine import calls, files, logic, waits
+from durableops.engine import calls, files, logic, prompts, waits
 from durableops.engine.checks import check_may_go_on, flush_if_stale
 from durableops.engine.drivers import AsyncDriver, SyncDriver
 from durableops.engine.hand import Hand
@@ -74,7 +74,13 @@ class _Facts:
 
     def progress(self, done: int, total: int | None = None, note: str = "") -> None:
         check_may_go_on(self._hand)
-        self._hand.progress(int(done), None if total is None else int(total), safe_text(note)[:NOTE_CHARACTERS])
+        self._hand.progress(
+            int(done), None if total is None else int(total), safe_text(mask_text(note))[:NOTE_CHARACTERS]
+        )
+
+    def prompt(self, name: str, content: Any, /, *, key: str = "") -> None:
+        check_may_go_on(self._hand)
+        prompts.keep(self._hand, name, content, key=key)
 
     def log(self, message: str, /, *, level: str = "info", **fields: Any) -> None:
         check_may_go_on(self._hand)
@@ -125,8 +131,10 @@ class SyncRun(_Facts):
             self._do(logic.commit_page(self._hand, page))
         self._hand.in_page = False
 
-    def decide(self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "") -> Any:
-        return self._do(logic.decide(self._hand, name, inputs, fn, key=key))
+    def decide(
+        self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "", prompt: Any = None
+    ) -> Any:
+        return self._do(logic.decide(self._hand, name, inputs, fn, key=key, prompt=prompt))
 
     def wait_for(self, event: str, /, **options: Any) -> Any:
         return self._do(_wait_for(self._hand, event, **options))
@@ -185,8 +193,10 @@ class AsyncRun(_Facts):
             await self._do(logic.commit_page(self._hand, page))
         self._hand.in_page = False
 
-    async def decide(self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "") -> Any:
-        return await self._do(logic.decide(self._hand, name, inputs, fn, key=key))
+    async def decide(
+        self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "", prompt: Any = None
+    ) -> Any:
+        return await self._do(logic.decide(self._hand, name, inputs, fn, key=key, prompt=prompt))
 
     async def wait_for(self, event: str, /, **options: Any) -> Any:
         return await self._do(_wait_for(self._hand, event, **options))

@@ -101,6 +101,7 @@ class Hand:
     _records: list[dict[str, Any]]
     _messages: list[dict[str, Any]]
     _decisions: list[dict[str, Any]]
+    _prompts: list[dict[str, Any]]
     _artifacts: list[dict[str, Any]]
     _events: list[dict[str, Any]]
     _logs: list[dict[str, Any]]
@@ -268,6 +269,9 @@ class Hand:
     def decide(self, row: dict[str, Any]) -> None:
         self._decisions.append(row)
 
+    def prompt(self, row: dict[str, Any]) -> None:
+        self._prompts.append(row)
+
     def keep(self, row: dict[str, Any]) -> None:
         self._artifacts.append(row)
         self.files[row["name"]] = row
@@ -306,6 +310,7 @@ class Hand:
             records=self._records,
             messages=self._messages if posts else [],
             decisions=self._decisions,
+            prompts=self._prompts,
             artifacts=self._artifacts,
             events=self._events,
             logs=self._logs,
@@ -355,6 +360,7 @@ class Hand:
         self.put_back(write)
         self._records = write.records + self._records
         self._decisions = write.decisions + self._decisions
+        self._prompts = write.prompts + self._prompts
         self._artifacts = write.artifacts + self._artifacts
         self._logs = [{**row, "n": n} for n, row in enumerate(write.logs + self._logs)]
         self._progress_told = self._progress_told or write.progress
@@ -389,6 +395,7 @@ class Hand:
         self._messages = []
         self._posting_bytes = 0
         self._decisions = []
+        self._prompts = []
         self._artifacts = []
         self._events = []
         self._logs = []

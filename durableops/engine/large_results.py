@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from durableops.artifacts import storage
-from durableops.checkpoints import codec
-from durableops.engine import files
+from durableops.authoring.definitions import ToolDefinition
+from durableops.engine import files, results
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Aside, Ask, Logic
 from durableops.errors import ResultGone
@@ -26,7 +26,7 @@ class Apart:
     """Stands for a recorded result that is not in the effect's row."""
 
     slot: str
-    tool: str
+    tool: ToolDefinition
     resource: str
 
 
@@ -37,23 +37,23 @@ def keep(hand: Hand, key: str, text: str) -> Logic[None]:
                readers="payloads")  # fmt: skip
 
 
-def read_all(hand: Hand, results: list[Any]) -> Logic[None]:
+def read_all(hand: Hand, found: list[Any]) -> Logic[None]:
     """Put the results that are kept as files, or the error that they are gone, into their places."""
-    for n, apart in enumerate(results):
+    for n, apart in enumerate(found):
         if isinstance(apart, Apart):
-            results[n] = yield from _read(apart)
+            found[n] = yield from _read(apart)
 
 
 def _read(apart: Apart) -> Logic[Any]:
     rows = yield Ask(lambda database: database.read(_OF_SLOT, [bytes.fromhex(apart.slot)]))
     if not rows:
         return ResultGone(
-            f"{apart.tool} for {apart.resource!r} has happened, and its recorded result was removed by retention. "
+            f"{apart.tool.name} for {apart.resource!r} has happened, and its recorded result was removed by retention. "
             "It is not called again; give the call a key of its own if it shall happen a second time."
         )
     path, content_hash, sealed = rows[0]
     text: str = yield Aside(partial(_text, path, content_hash, sealed))
-    return codec.loads(text, what=f"result of {apart.tool}")
+    return results.read(apart.tool, text)
 
 
 def _text(path: str, content_hash: str, sealed: bool) -> str:

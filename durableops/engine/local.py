@@ -13,6 +13,7 @@ from durableops import failpoints
 from durableops.checkpoints import codec
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared
+from durableops.engine import results
 from durableops.engine.calling import LiveCall
 from durableops.engine.checks import check_may_go_on
 from durableops.engine.hand import Hand
@@ -65,14 +66,19 @@ def perform(hand: Hand, prepared: Prepared, call: LiveCall, identity: dict[str, 
                     f"(effect {found[0]}). Nothing was changed.",
                     effect=found[0],
                 )
-            return found[0], codec.loads(found[2]), True
+            return found[0], results.read(prepared.tool, found[2]), True
         call.begin()
         value = prepared.tool.function(call, **prepared.request)
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
         text = codec.dumps(value, what=f"result of {prepared.tool.name}", max_bytes=get_conf().payload_max_bytes)
         facts = {**identity, "slot_bytes": slot, "summary": json.dumps(identity["request_summary"])}
-        facts |= {"run": hand.run_id, "tenant": hand.claimed.tenant_id, "fence": hand.fence, "result": text}
+        facts |= {
+            "run": hand.run_id,
+            "tenant": hand.claimed.tenant_id,
+            "fence": hand.fence,
+            "result": results.stored(prepared.tool, text),
+        }
         cursor.execute(_INSERT, facts)
         failpoints.reach(failpoints.Point.AFTER_ANSWER, hand.step.id)
         return cursor.fetchone()[0], codec.loads(text), False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,9 +15,10 @@ from durableops.checkpoints import codec
 from durableops.checkpoints.states import encode_state
 from durableops.clock import monotonic
 from durableops.conf import get_conf
+from durableops.engine import prompts
 from durableops.engine.checks import check_may_go_on, flush_if_stale, give_way
 from durableops.engine.hand import Hand
-from durableops.engine.ops import Ask, Commit, Compute, Logic
+from durableops.engine.ops import Aside, Ask, Commit, Compute, Logic
 from durableops.engine.records import ensure_loaded
 from durableops.engine.start import check_new
 from durableops.engine.waits import Suspend, known_wait, wait_row
@@ -98,7 +100,9 @@ def _refuse_regression(old: Any, new: Any) -> None:
         )
 
 
-def decide(hand: Hand, name: str, inputs: Mapping[str, Any], function: Callable[..., Any], *, key: str) -> Logic[Any]:
+def decide(
+    hand: Hand, name: str, inputs: Mapping[str, Any], function: Callable[..., Any], *, key: str, prompt: Any = None
+) -> Logic[Any]:
     """Return the recorded decision for these inputs, or make and commit it before anything relies on it."""
     check_may_go_on(hand)
     yield from flush_if_stale(hand)
@@ -110,8 +114,13 @@ def decide(hand: Hand, name: str, inputs: Mapping[str, Any], function: Callable[
     recorded = hand.decisions.get((name, key, input_hash))
     if recorded is not None:
         return codec.loads(recorded, what=f"decision {name!r}")
+    if prompt is not None:
+        # Checked before the model is asked: what cannot be kept fails before it costs anything.
+        kept = yield Aside(partial(prompts.row, name, prompt, key=key))
     value = yield Compute(function, (), dict(inputs))
     text = codec.dumps(value, what=f"decision {name!r}", max_bytes=limit)
+    if prompt is not None:
+        hand.prompt(kept)
     hand.decide({"name": name, "author_key": key, "input_hash": input_hash, "result": text})
     yield Commit(hand.write())
     return codec.loads(text)

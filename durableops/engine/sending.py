@@ -12,7 +12,7 @@ from durableops.checkpoints.failures import safe_text
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, summarize
-from durableops.engine import large_results
+from durableops.engine import large_results, results
 from durableops.engine.calling import LiveCall, is_timeout
 from durableops.engine.checks import HandBack, check_may_go_on, stop_reason
 from durableops.engine.hand import FLUSH_AFTER_SECONDS, Hand
@@ -224,6 +224,7 @@ def _take_result(hand: Hand, one: Pending, value: Any) -> None:
         _note(hand, one, state="succeeded", error=refused)
         return
     one.value = codec.loads(text)
+    text = results.stored(tool, text)
     if tool.large_result != "refuse" and len(text.encode()) > conf.payload_max_bytes:
         one.large = text
     else:
@@ -317,7 +318,7 @@ def identity_of(hand: Hand, prepared: Prepared) -> dict[str, Any]:
         "slot": prepared.slot,
         "key": prepared.key,
         "request_hash": prepared.request_hash,
-        "request_summary": summarize(prepared.request),
+        "request_summary": summarize(prepared.request, secret=prepared.tool.secret),
         "step_id": hand.step.id,
         "tool": prepared.tool.name,
         "resource": prepared.resource,

@@ -18,6 +18,7 @@ from durableops.engine.hand import Hand, KnownWait
 from durableops.engine.ops import Ask, Compute, Logic
 from durableops.engine.records import ensure_loaded
 from durableops.errors import Fatal, InputRefused, RunCancelled, Suspended, WaitTimeout
+from durableops.masking import mask, mask_text
 
 ON_TIMEOUT = ("raise", "continue", "cancel", "fail")
 LONGEST = timedelta(days=365 * 100)
@@ -83,8 +84,11 @@ def approval(
     if known is not None and known.state == "open":
         raise Suspend(wait_row("approval", name, key), again=True)
     if known is None:
-        question = safe_text(question)
-        text = codec.canonical(dict(facts or {}), what="facts", max_bytes=get_conf().payload_max_bytes)
+        question = safe_text(mask_text(question))
+        limit = get_conf().payload_max_bytes
+        codec.canonical(dict(facts or {}), what="facts", max_bytes=limit)
+        # A person decides about what is stored, so what is stored is what is shown.
+        text = codec.canonical(mask(dict(facts or {})), what="facts", max_bytes=limit)
         raise Suspend(
             wait_row("approval", name, key, expires=timeout, on_timeout=on_timeout, question=question, facts=text,
                  facts_hash=codec.hash_hex(f"{question}:{text}"))

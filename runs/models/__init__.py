@@ -14,6 +14,7 @@ from runs.models.history import LogLine, Receipt, RunEvent
 from runs.models.outbox import OutboxBody, OutboxDestination, OutboxLane, OutboxMessage
 from runs.models.plan import WorkflowPlan
 from runs.models.policy import PauseSwitch
+from runs.models.prompt import Prompt
 from runs.models.quota import QuotaPolicy, Slot
 from runs.models.run import Run
 from runs.models.wait import InboundEvent, Wait
@@ -40,6 +41,7 @@ __all__ = [
     "OutboxLane",
     "OutboxMessage",
     "PauseSwitch",
+    "Prompt",
     "QuotaPolicy",
     "Receipt",
     "Run",

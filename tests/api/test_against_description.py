@@ -70,7 +70,12 @@ def test_answers_are_those_the_description_allows(
     run = factories.make_run(state=State.WAITING, tenant=acme)
     wait = factories.make_wait(run, kind="approval", name="delivery", facts="{}", facts_hash="f" * 64)
     artifact = factories.make_artifact(run, readable_by="members")
-    known = {"run_id": str(run.pk), "wait_id": wait.pk, "file_id": artifact.pk}
+    known = {
+        "run_id": str(run.pk),
+        "wait_id": wait.pk,
+        "file_id": artifact.pk,
+        "prompt_id": factories.make_prompt(run).pk,
+    }
     headers = {"Authorization": f"Bearer {caller.issued.secret}", "Host": "localhost"}
 
     @given(case=OPERATIONS[operation].as_strategy(generation_mode=mode))

@@ -39,6 +39,7 @@ def concrete(path: str) -> str:
         path.replace("<uuidstr:run_id>", str(uuid4()))
         .replace("<int:wait_id>", "999999999")
         .replace("<int:file_id>", "999999999")
+        .replace("<int:prompt_id>", "999999999")
         or "nowhere/at/all"
     )
 

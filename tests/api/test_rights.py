@@ -38,6 +38,8 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "list_files": ("runs:read", "queued", None, 200),
     "read_file": ("runs:read", "queued", None, 200),
     "link_file": ("runs:read", "queued", None, 201),
+    "list_prompts": ("runs:read", "queued", None, 200),
+    "read_prompt": ("prompts:read", "queued", REASON, 200),
     "send_event": ("events:send", "", {"name": "paid"}, 201),
     "approve_approval": ("approvals:decide", "waiting", DECISION, 200),
     "refuse_approval": ("approvals:decide", "waiting", DECISION, 200),
@@ -58,6 +60,7 @@ def call(caller: Caller, operation: str, run: Run, wait: Wait):
     method, path, _scope = operations()[operation]
     file_id = run.artifacts.values_list("pk", flat=True).first()
     path = path.replace("{run_id}", str(run.pk)).replace("{wait_id}", str(wait.pk)).replace("{file_id}", str(file_id))
+    path = path.replace("{prompt_id}", str(run.prompts.values_list("pk", flat=True).first()))
     return caller.send(method, path, CASES[operation][2])
 
 
@@ -70,6 +73,7 @@ def make_target(tenant, state: str) -> tuple[Run, Wait]:
         paused_by="oli" if paused else "",
     )
     factories.make_artifact(run, readable_by="members")
+    factories.make_prompt(run)
     return run, factories.make_wait(run, kind="approval", name="delivery", facts="{}", facts_hash=FACTS)
 
 
@@ -86,7 +90,7 @@ def test_a_token_with_one_scope_may_do_what_needs_it_and_nothing_else(acme, orde
     before = Run.objects.count()
     response = call(Caller(acme, [scope]), operation, run, wait)
     if scope == needed:
-        assert response.status_code == success, response.content
+        assert response.status_code == success
         return
     assert response.status_code == 403
     assert read(response)["needs"] == needed

@@ -12,13 +12,15 @@ from django.urls import reverse
 from durableops.access import Permission
 from durableops.console import demo, urls
 from durableops.engine import file_links
-from runs.models import PauseSwitch
+from runs.models import Membership, PauseSwitch
 from tests.factories import (
     CAST,
     make_artifact,
     make_checkpoint,
     make_doubt,
     make_effect,
+    make_person,
+    make_prompt,
     make_run,
     make_wait,
     make_worker,
@@ -55,6 +57,7 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "effect": (["run", "effect"], MEMBERS, None),
     "artifact": (["run", "artifact"], MEMBERS, None),
     "artifact_link": (["run", "artifact"], None, MEMBERS),
+    "prompt": (["run", "prompt"], {"reviewer"}, {"reviewer"}),
     "file": (["token"], SOMEBODY | {"nobody"}, None),
     "decide": (["run", "wait", "approve"], REVIEWERS, REVIEWERS),
     "send": (["run", "event"], OPERATORS, OPERATORS),
@@ -72,6 +75,8 @@ def scene(simple, settings, monkeypatch, media):
     make_run(state="running", worker=worker)
     run = make_run(state="waiting", head_seq=1)
     make_checkpoint(run, seq=2)
+    # A right that is given by name, to whatever role.
+    Membership.objects.filter(user=make_person("reviewer")).update(reads_prompts=True)
     artifact = make_artifact(run, readable_by="members")
     return {
         "run": run.pk,
@@ -81,6 +86,7 @@ def scene(simple, settings, monkeypatch, media):
         "event": make_wait(run, correlation="k").pk,
         "effect": make_effect(run).pk,
         "artifact": artifact.pk,
+        "prompt": make_prompt(run).pk,
         "token": file_links.make(artifact, actor="ann").token,
         "switch": PauseSwitch.objects.create(scope="tenant", tenant=run.tenant, actor="ann", reason="why").pk,
     }

@@ -22,7 +22,17 @@ from runs.models import (
     Run,
     RunEvent,
 )
-from tests.factories import make_checkpoint, make_effect, make_plan, make_run, make_tenant, make_wait, make_worker, now
+from tests.factories import (
+    make_checkpoint,
+    make_effect,
+    make_plan,
+    make_prompt,
+    make_run,
+    make_tenant,
+    make_wait,
+    make_worker,
+    now,
+)
 
 NASTY = [
     "<img src=x onerror=alert(1)>",
@@ -85,6 +95,7 @@ def dreadful(request) -> Run:
     Decision.objects.create(run=run, step_id=short, name=text, input_hash="i", result=json.dumps(text), fence=1)
     Artifact.objects.create(run=run, step_id=short, name=text, data_class="deliverable", content_type=short,
                             content_hash="c", size_bytes=1, path="p", fence=1)  # fmt: skip
+    make_prompt(run, text=text, name="n" + short.strip(), step_id=short)
     AuditEntry.objects.create(tenant=run.tenant, actor=text, verb="pause", target_kind="run", target_id=str(run.pk),
                               reason=text, before={text: text}, after={text: text})  # fmt: skip
     make_worker(host=text, versions={text: [1]})

@@ -36,6 +36,7 @@ from tests.factories import (
     make_lane,
     make_person,
     make_plan,
+    make_prompt,
     make_run,
     make_tenant,
     make_wait,
@@ -177,6 +178,8 @@ VIOLATIONS = {
     "artifact_readers_known": lambda: kept(make_run(), readable_by="anyone"),
     "artifact_private_is_sealed": lambda: kept(make_run(), data_class="temp_file", readable_by="prompts"),
     "loose_file_has_an_end": lambda: LooseFile.objects.create(tenant=make_tenant(), path="p"),
+    "prompt_content_unique": with_run(lambda run: make_prompt(run, content_hash="h" * 64)),
+    "prompt_is_sealed": lambda: make_prompt(make_run(), sealed=""),
     "receipt_number_unique": with_run(
         lambda run: Receipt.objects.create(run=run, number=1, cause="x", step_id="first", fence=1)
     ),

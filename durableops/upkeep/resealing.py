@@ -1,0 +1,79 @@
+"""Encrypting everything anew with the newest key, so that an older one can be taken away. May be interrupted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from durableops import sealing
+from durableops.artifacts import loose, storage
+from durableops.engine.database import Database
+
+BATCH = 100
+ABANDON_SECONDS = 6 * 3600.0
+
+_PROMPTS = "SELECT id, sealed FROM runs_prompt WHERE sealed_with <> %s AND id > %s ORDER BY id LIMIT %s"
+# Compared with what was read: retention may have removed it meanwhile, another may have been quicker.
+_PUT_PROMPT = "UPDATE runs_prompt SET sealed = %s, sealed_with = %s WHERE id = %s AND sealed = %s"
+_FILES = """
+SELECT a.id, a.path, a.content_hash, r.tenant_id, t.slug, a.run_id
+FROM runs_artifact a JOIN runs_run r ON r.id = a.run_id JOIN runs_tenant t ON t.id = r.tenant_id
+WHERE a.sealed_with NOT IN ('', %s) AND a.id > %s ORDER BY a.id LIMIT %s"""
+_PUT_FILE = "UPDATE runs_artifact SET path = %s, sealed_with = %s WHERE id = %s AND path = %s RETURNING id"
+_LEFT = """
+SELECT (SELECT count(*) FROM runs_prompt WHERE sealed_with <> %s),
+    (SELECT count(*) FROM runs_artifact WHERE sealed_with NOT IN ('', %s))"""
+
+
+@dataclass(kw_only=True)
+class Resealed:
+    """What was done, and what is left under older keys."""
+
+    prompts: int = 0
+    files: int = 0
+    left: int = 0
+
+
+def reseal(database: Database) -> Resealed:
+    """Seal every prompt and file with the newest key. Raises SealBroken when one cannot be opened with any key."""
+    done = Resealed(prompts=_prompts(database), files=_files(database))
+    key = sealing.key_id()
+    done.left = sum(database.fetch(_LEFT, [key, key])[0])
+    return done
+
+
+def _prompts(database: Database) -> int:
+    key, last, done = sealing.key_id(), 0, 0
+    while rows := database.fetch(_PROMPTS, [key, last, BATCH]):
+        with database.transaction() as cursor:
+            for id_, sealed in rows:
+                anew = sealing.seal(sealing.unseal(sealed.encode())).decode()
+                cursor.execute(_PUT_PROMPT, [anew, key, id_, sealed])
+                done += cursor.rowcount
+        last = rows[-1][0]
+    return done
+
+
+def _files(database: Database) -> int:
+    last, done = 0, 0
+    while rows := database.fetch(_FILES, [sealing.key_id(), last, BATCH]):
+        done += sum(_one_file(database, *row) for row in rows)
+        last = rows[-1][0]
+    return done
+
+
+def _one_file(
+    database: Database, id_: int, path: str, content_hash: str, tenant_id: int, tenant: str, run_id: UUID
+) -> bool:
+    """Write the file anew under another name, then let the row name that one. A crash leaves one of the two loose."""
+    new = storage.new_path(tenant=tenant, run_id=run_id)
+    with database.transaction() as cursor:
+        loose.note(cursor, new, tenant_id=tenant_id, run_id=run_id, abandon_seconds=ABANDON_SECONDS)
+    stored = storage.write(new, storage.read(path, content_hash=content_hash, sealed=True), sealed=True)
+    with database.transaction() as cursor:
+        # Both or neither: a row never names a file that was given up, and what it no longer names goes.
+        kept = loose.claim(cursor, new)
+        cursor.execute(_PUT_FILE, [new, stored.sealed_with, id_, path if kept else ""])
+        done = cursor.fetchone() is not None
+        loose.doom(cursor, [(path if done else new, tenant_id, run_id)])
+    return done
