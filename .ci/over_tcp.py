@@ -1,6 +1,7 @@
-"""Run the engine's tests against this machine's own PostgreSQL and Redis over TCP, where they are reachable.
+"""Run the engine's tests at sixteen places, against this machine's own PostgreSQL and Redis over TCP if it has them.
 
-The suite normally talks to newer servers over unix sockets; both ways have to stay true.
+The suite itself talks to newer servers over unix sockets and moves one run at a time; both ways have to stay true.
+Without such servers the sixteen places are proved on the suite's own.
 """
 
 from __future__ import annotations
@@ -21,38 +22,30 @@ from psycopg import sql
 CHECKOUT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
 OLDEST_POSTGRES = 150000
+PLACES = "16"
 FOLDERS = ("runs", "engine", "effects", "limits", "upkeep", "concurrency", "acceptance")
 
 
 def main() -> None:
-    """Look for the servers, and run the tests if both are there."""
+    """Look for the servers, and run the tests, on the suite's own if one is missing."""
     owner, broker = find_postgres(), find_redis()
     if owner is None or broker is None:
         missing = " and ".join(name for name, url in (("PostgreSQL 15+", owner), ("Redis", broker)) if url is None)
         print(f"over TCP: not run, no usable {missing} at {HOST}.")
-        return
-    folders = [f"tests/{name}" for name in FOLDERS if (CHECKOUT / "tests" / name).is_dir()]
+        sys.exit(play({}, "on the suite's own servers"))
     with application_role(owner) as application:
-        environment = {
-            **os.environ,
-            "DATABASE_OWNER_URL": owner,
-            "DATABASE_URL": application,
-            "REDIS_URL": broker,
-            "TEST_DATABASE_SUFFIX": f"tcp_{os.getpid()}",
-        }
-        print(f"over TCP: {', '.join(folders)} against {HOST}", flush=True)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-n",
-            "2",
-            "-m",
-            "not browser and not drill and not embedded",
-            *folders,
-        ]
-        status = subprocess.run(command, cwd=CHECKOUT, env=environment, check=False).returncode
+        urls = {"DATABASE_OWNER_URL": owner, "DATABASE_URL": application, "REDIS_URL": broker}
+        status = play({**urls, "TEST_DATABASE_SUFFIX": f"tcp_{os.getpid()}"}, f"against {HOST}")
     sys.exit(status)
+
+
+def play(settings: dict[str, str], where: str) -> int:
+    """Run the engine's tests with sixteen places in each worker; returns pytest's status."""
+    folders = [f"tests/{name}" for name in FOLDERS if (CHECKOUT / "tests" / name).is_dir()]
+    print(f"sixteen places: {', '.join(folders)} {where}", flush=True)
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-m", "not browser and not drill and not embedded", *folders]
+    environment = {**os.environ, **settings, "TEST_CONCURRENCY": PLACES}
+    return subprocess.run(command, cwd=CHECKOUT, env=environment, check=False).returncode
 
 
 def find_postgres() -> str | None:

@@ -20,6 +20,7 @@ from durableops.upkeep.drills.processes import Member
 from durableops.upkeep.drills.registry import Drill, drill
 from durableops.upkeep.drills.stage import Stage
 from durableops.upkeep.drills.waiting import comes_true, until
+from examples.company.crowd import Crowd
 from examples.demo.desk_client import DeskClient
 from examples.demo.record import effect_state
 from examples.desk import ADDRESS_VARIABLE
@@ -38,19 +39,27 @@ REFUSED_WITHIN_SECONDS = 3.0
 
 @drill
 class TenStepDrill(Drill):
-    """Kill, stop, deliver twice, time out, ask a person; then compare the record with the desk's."""
+    """Kill, stop, deliver twice, time out, ask a person, all in company; then compare the record with the desk's."""
 
     name = "ten-step"
 
     def __init__(self) -> None:
         self.played = Played()
+        self._crowd: Crowd | None = None
         self._desk: DeskClient | None = None
+        self._holds: list[int] = []
+        """The desk's faults that keep the first and the second request of one call."""
         self._workers = 0
 
     @property
     def desk(self) -> DeskClient:
         assert self._desk is not None
         return self._desk
+
+    @property
+    def crowd(self) -> Crowd:
+        assert self._crowd is not None
+        return self._crowd
 
     @property
     def run_id(self) -> UUID:
@@ -67,22 +76,26 @@ class TenStepDrill(Drill):
         self._send_event_twice(stage)
         self._kill_after("ship", stage)
         until(lambda: facts.is_over(self._run()), wanted="the end of the run")
+        self.crowd.leave()
 
     def judge(self, stage: Stage) -> dict[str, Any]:
-        return judge(self.played, stage.checks, self._desk)
+        return judge(self.played, stage.checks, self._desk, self._crowd)
 
     def _set(self, stage: Stage) -> None:
-        """The desk, upkeep, and three workers that hold still after each step after which they are to be killed."""
+        """The desk, company, upkeep, and three workers that hold still after each step after which they are killed."""
         command = [sys.executable, "-m", "examples.ticket_desk", "--data", str(stage.folder / "desk")]
         member = stage.cast.start("desk", [*command, "--stop-at-end-of-input"], answers=True)
         self._desk = DeskClient(member.answer["url"])
         stage.cast.environment[ADDRESS_VARIABLE] = self.desk.url
+        self._crowd = Crowd(name=f"crowd-{stage.seed}-{database_time():%H%M%S%f}")
+        self._crowd.come(stage)
         stage.arm(",".join(f"after_checkpoint:{step}=hold" for step in KILLED_AFTER))
         stage.start_upkeep()
         workers = [self._start_worker(stage) for _ in range(WORKERS)]
         stage.await_upkeep()
         stage.await_workers(workers)
         self.desk.set_fault(kind="timeout", title=TITLE_THAT_TIMES_OUT, seconds=NO_ANSWER_FOR_SECONDS)
+        self._holds = [self.desk.set_fault(kind="hold", title=TITLE_THAT_IS_HELD, nth=nth) for nth in (1, 2)]
 
     def _start_worker(self, stage: Stage) -> Member:
         self._workers += 1
@@ -114,8 +127,7 @@ class TenStepDrill(Drill):
 
     def _freeze_in_call(self, stage: Stage) -> None:
         """SIGSTOP the worker while its request is at the desk, until another one has the run; then let it go on."""
-        first = self.desk.set_fault(kind="hold", title=TITLE_THAT_IS_HELD)
-        second = self.desk.set_fault(kind="hold", title=TITLE_THAT_IS_HELD, nth=2)
+        first, second = self._holds
         self._await_held(first)
         struck, member = self._holder("stopped", stage)
         key = self.desk.fault(first)["keys"][0]
@@ -164,10 +176,11 @@ class TenStepDrill(Drill):
         return Checkpoint.objects.filter(run_id=self.run_id, step_id=step, kind="step").exists()
 
     def _holder(self, how: str, stage: Stage) -> tuple[Interruption, Member]:
-        """Who holds the run now. Read just before it is struck."""
+        """Who holds the run, among company. Read just before it is struck."""
         run = Run.objects.select_related("worker").get(pk=self.run_id)
         if run.worker is None:
             raise DrillStopped(f"run {run.pk} is {run.state} at step {run.step_id!r}; wanted a worker that holds it.")
+        self.crowd.gather_around(run.worker.pk)
         member = stage.cast.with_pid(run.worker.pid)
         struck = Interruption(how=how, worker_id=run.worker.pk, fence=run.fence, step=run.step_id, at=database_time())
         return struck, member

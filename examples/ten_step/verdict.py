@@ -11,6 +11,7 @@ from durableops.upkeep.drills.checks import Checks
 from durableops.upkeep.drills.facts import Interruption
 from durableops.upkeep.drills.guards import check_guards
 from durableops.upkeep.drills.promises import check_invariants
+from examples.company.crowd import Crowd
 from examples.demo.account import Account, compare
 from examples.demo.desk_client import DeskClient
 from examples.demo.narrate import problems
@@ -33,9 +34,9 @@ class Played:
     freeze: Interruption | None = None
 
 
-def judge(played: Played, checks: Checks, desk: DeskClient | None) -> dict[str, Any]:
+def judge(played: Played, checks: Checks, desk: DeskClient | None, crowd: Crowd | None) -> dict[str, Any]:
     """Check everything and return the figures of the report."""
-    if played.run_id is None or desk is None:
+    if played.run_id is None or desk is None or crowd is None:
         return {"summary": "The run was never started."}
     run = Run.objects.get(pk=played.run_id)
     _check_run(run, checks)
@@ -48,8 +49,9 @@ def judge(played: Played, checks: Checks, desk: DeskClient | None) -> dict[str, 
     )
     back = facts.cursor_regressions(run.pk)
     checks.equal("positions_never_go_back", back, 0, "regressions of checkpoint numbers and cursors")
+    company = crowd.judge(checks, desk)
     check_guards(checks, run.pk)
-    check_invariants(checks)
+    check_invariants(checks, newest_runs=1 + len(crowd.runs))
     recoveries = [facts.recovery_seconds(run.pk, kill) for kill in played.kills]
     return {
         "run": str(run.pk),
@@ -65,6 +67,7 @@ def judge(played: Played, checks: Checks, desk: DeskClient | None) -> dict[str, 
         "cursor_regressions": back,
         "approvals_skipped": len(skipped),
         "late_results_rejected": facts.late_results_rejected(run.pk),
+        "company": company,
         "summary": _summary(run, account),
     }
 

@@ -45,7 +45,7 @@ def play(process_environment: dict[str, str], clean_queue: object) -> Callable[.
             env=environment,
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=180,
             check=False,
         )
         [line] = done.stdout.splitlines() or [done.stderr]

@@ -25,6 +25,9 @@ def test_ten_steps_survive_kills_a_stopped_worker_doubles_and_a_timeout(play: Ca
     assert report["effects_avoided"] == EFFECTS_AVOIDED_BY_WAITS
     assert report["late_results_rejected"] >= 1
     assert report["resumes"] == 6
+    company = report["company"]
+    assert company["interrupted"] >= 2 * 4, "each of four strikes took a plain and an async neighbour"
+    assert company["tickets"] == company["errands"] > 0
     assert all(f"  {n}. " in report["summary"] for n in range(1, 7))
     assert (
         0 < report["recovery_seconds"]["p50"] <= report["recovery_seconds"]["p95"] <= report["recovery_seconds"]["max"]

@@ -10,8 +10,9 @@ from django.utils.module_loading import autodiscover_modules
 from durableops.errors import DurableOpsError
 from durableops.upkeep.drills.stage import Stage
 
-BUNDLED_APPS = ("examples.ten_step", "examples.five_classes")
-"""Apps of this project that hold drills; the command adds them to those of its processes. Named, never imported."""
+BUNDLED_APPS = ("examples.ten_step", "examples.five_classes", "examples.company")
+"""Apps of this project that hold drills or what these need; the command adds them to those of its processes. Named,
+never imported."""
 
 
 class DrillNotFound(DurableOpsError):
