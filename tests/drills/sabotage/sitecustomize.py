@@ -37,11 +37,11 @@ def without_attention(attendant):
     attendant._note = lambda hand, row: None
 
 
-def without_slot(fenced):
+def without_slot(parts):
     """Intents no longer ask whether their slot is taken. The constraint behind it is dropped by the test."""
-    before = fenced._PARTS["intents"]
-    fenced._PARTS["intents"] = re.sub(r"ON CONFLICT \(slot\).*?(?=RETURNING)", "", before, flags=re.DOTALL)
-    assert fenced._PARTS["intents"] != before
+    before = parts.PARTS["intents"]
+    parts.PARTS["intents"] = re.sub(r"ON CONFLICT \(slot\).*?(?=RETURNING)", "", before, flags=re.DOTALL)
+    assert parts.PARTS["intents"] != before
 
 
 def without_intent(calls):
@@ -79,7 +79,7 @@ def without_reason(sending):
 
 GUARDS = {
     "fence": ("runs.fenced", without_fence),
-    "slot": ("runs.fenced", without_slot),
+    "slot": ("runs.parts", without_slot),
     "intent": ("durableops.engine.calls", without_intent),
     "key": ("durableops.effects.idempotency", without_key),
     "reason": ("durableops.engine.sending", without_reason),
