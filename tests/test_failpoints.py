@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from durableops import failpoints
 from durableops.failpoints import FailpointReached, Point
+
+CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +63,21 @@ def test_a_point_with_a_charge_happens_once_and_again_when_it_is_charged_again(
 def test_what_cannot_be_armed_is_named(text: str):
     with pytest.raises(ValueError, match=text):
         failpoints.arm(text)
+
+
+@cache
+def texts(*folders: str) -> str:
+    files = (path for folder in folders for path in (CHECKOUT / folder).rglob("*.py"))
+    others = (path for path in files if path.name not in ("failpoints.py", Path(__file__).name))
+    return "\n".join(path.read_text(encoding="utf-8") for path in others)
+
+
+@pytest.mark.parametrize("point", Point)
+def test_every_point_is_passed_in_production_and_armed_by_a_drill_or_a_test(point: Point):
+    passed = rf"reach\(\s*(failpoints\.)?Point\.{point.name}\b"
+    armed = rf"""["',{{]{point.value}\b|Point\.{point.name}\b"""
+
+    assert re.search(passed, texts("durableops")), "nothing passes it: take it out"
+    assert re.search(armed, texts("tests", "examples")), (
+        "nothing is ever killed or held there: no promise about it is proved"
+    )
