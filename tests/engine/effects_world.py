@@ -1,0 +1,101 @@
+"""The other side of the effects machine: a model of downstreams that counts, and does what a script tells it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from durableops import NotSent, Refused
+from runs.models import DrillReport
+
+NOTES = "notes of the effects machine"
+
+BEHAVIOURS = ("done", "refused", "not_sent", "lost_request", "lost_answer", "broken", "dies", "stalls")
+"""What may become of a request: done and answered; refused; never sent; unanswered and not done; unanswered and done;
+answered by an error that says nothing; the sender dies before it reads the answer; the sender stands still, is declared
+dead, and goes on to send."""
+
+
+class Killed(BaseException):
+    """The process ends here. Nothing catches it, as nothing catches SIGKILL."""
+
+
+@dataclass
+class World:
+    """What was asked of it and what it did."""
+
+    while_stalled: Callable[[], None] = lambda: None
+    """What others do while a sender stands still."""
+    script: deque[str] = field(default_factory=deque)
+    """What becomes of the next requests; then all are done."""
+    requests: Counter[str] = field(default_factory=Counter)
+    done: Counter[str] = field(default_factory=Counter)
+    keys: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    answers: dict[str, Any] = field(default_factory=dict)
+    """By key, for those that deduplicate."""
+    forgets: bool = False
+    """Whether it breaks its promise to deduplicate."""
+    kill_at: str = ""
+    """Name of the failpoint at which the process ends next; empty if none."""
+
+    def begin_anew(self) -> None:
+        """Forget everything but its promises."""
+        self.__init__(forgets=self.forgets)  # type: ignore[misc]
+
+    def reach(self, point: str, step: str = "") -> None:
+        """Stands in for failpoints.reach."""
+        del step
+        if point == self.kill_at:
+            self.kill_at = ""
+            raise Killed(point)
+
+    def serve(self, call: Any, *, deduplicates: bool) -> dict[str, Any]:
+        """One request of a tool, up to what its caller hears of it."""
+        behaviour = self.script.popleft() if self.script else "done"
+        if behaviour == "stalls":
+            self.while_stalled()
+        if behaviour == "not_sent":
+            raise NotSent("no connection")
+        call.check()  # as call.request does, just before anything leaves
+        self.requests[call.resource] += 1
+        self.keys[call.resource].add(call.key)
+        if behaviour == "lost_request":
+            raise TimeoutError("nothing was heard")
+        if behaviour == "refused":
+            raise Refused("no")
+        if behaviour == "broken":
+            raise RuntimeError("something went wrong")
+        answer = self._do(call, deduplicates=deduplicates)
+        if behaviour == "lost_answer":
+            raise TimeoutError("nothing was heard")
+        if behaviour == "dies":
+            self.kill_at = "after_answer"
+        return answer
+
+    def _do(self, call: Any, *, deduplicates: bool) -> dict[str, Any]:
+        if deduplicates and not self.forgets and call.key in self.answers:
+            found: dict[str, Any] = self.answers[call.key]
+            return found
+        self.done[call.resource] += 1
+        answer = {"id": f"{call.resource} no. {self.done[call.resource]}"}
+        self.answers[call.key] = answer
+        return answer
+
+    def note(self, call: Any) -> int:
+        """A change of our own database, counted where it is kept."""
+        behaviour = self.script.popleft() if self.script else "done"
+        if behaviour == "stalls":
+            self.while_stalled()
+        if behaviour == "broken":
+            raise RuntimeError("something went wrong")
+        return DrillReport.objects.create(
+            drill=NOTES, passed=True, seed=0, seconds=0.0, report={"resource": call.resource}
+        ).pk
+
+    def count_notes(self) -> None:
+        """Take over what our own database holds."""
+        noted = DrillReport.objects.filter(drill=NOTES).values_list("report__resource", flat=True)
+        for resource, count in Counter(noted).items():
+            self.done[resource] = count
