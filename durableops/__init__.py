@@ -6,6 +6,7 @@ from durableops.authoring.context import AsyncRun, Call, Page, Run
 from durableops.authoring.decorators import migration, step, tool, workflow
 from durableops.authoring.policies import Budget, Retry
 from durableops.authoring.state import Secret, State
+from durableops.authoring.undoing import DoneEffect
 from durableops.errors import (
     CallFailed,
     CallsFailed,
@@ -37,6 +38,7 @@ __all__ = [
     "ChildrenFailed",
     "ControlSignal",
     "DefinitionError",
+    "DoneEffect",
     "DuplicateName",
     "DurableOpsError",
     "EffectConflict",

@@ -18,6 +18,7 @@ The tree::
       ArtifactGone                the file was removed: by retention, or its link has ended (410)
       ArtifactDamaged             a file does not hold what was written
       SealBroken                  what is encrypted cannot be read: it was changed, or its key is missing
+      CompensationNotFound        404
       TransitionRefused           the run's state does not allow this event (409)
       BulkRefused                 the bulk action's state does not allow this (409)
       StartConflict               same start key, other input (409)
@@ -148,6 +149,13 @@ class BulkNotFound(DurableOpsError):
     """There is no such bulk action, or it belongs to somebody else."""
 
     code = "bulk.not_found"
+    http_status = 404
+
+
+class CompensationNotFound(DurableOpsError):
+    """There is no such compensation, or it belongs to somebody else."""
+
+    code = "compensation.not_found"
     http_status = 404
 
 

@@ -27,6 +27,8 @@ from durableops.errors import DefinitionError
 
 MAX_NAME_BYTES = 100
 _NOT_YET = frozenset({"legacy"})
+BUILT_IN = "durableops."
+"""How the names of built-in workflows begin; nobody starts one by hand."""
 _RESERVED = frozenset({"resource", "key"})
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _KEYWORD = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -229,6 +231,11 @@ def check_workflow(workflow: WorkflowDefinition) -> None:
     """Everything about a workflow that can be known when its class is declared."""
     what, at = f"workflow {workflow.name!r}", workflow.source
     check_name(workflow.name, what="workflow", at=at)
+    require(
+        not workflow.name.startswith(BUILT_IN) or workflow.cls.__module__.startswith(BUILT_IN),
+        at,
+        f"{what}: names that begin with {BUILT_IN!r} are those of the built-in workflows; choose another.",
+    )
     check_version(workflow.version, what=what, at=at)
     check_state(workflow.state, what=what, at=at)
     require(bool(workflow.steps), at, f"{what} has no steps; decorate a function in it with @step.")

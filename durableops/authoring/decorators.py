@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, overload
 
@@ -42,6 +42,7 @@ from durableops.authoring.source import (
     source_of_function,
 )
 from durableops.authoring.state import State
+from durableops.authoring.undoing import DoneEffect, check_compensation
 from durableops.errors import DefinitionError
 
 type _Function = Callable[..., Any]
@@ -118,6 +119,10 @@ def tool(
     deliver_within: timedelta | None = None,
     secret: Sequence[str] = (),
     large_result: LargeResult = "refuse",
+    compensate: ToolDefinition | None = None,
+    undo_request: Callable[[DoneEffect], Mapping[str, Any]] | None = None,
+    instructions: str = "",
+    four_eyes: bool = False,
 ) -> Callable[[_Function], ToolDefinition]:
     """Declare a tool: a function of `call` and keyword arguments that acts on the world.
 
@@ -133,36 +138,36 @@ def tool(
     fields of the result that nobody shall see: they are masked in what people are shown, and
     encrypted in the recorded result. `large_result="artifact"` keeps
     a result over the payload limit as a file of the run, instead of failing the step; it is
-    given back whole. Raises DefinitionError.
+    given back whole. `compensate` is the tool that undoes it, `undo_request` makes that tool's
+    request of the effect, `instructions` tell a person how; with `four_eyes` a second person
+    has to agree. Raises DefinitionError.
     """
 
-    def declare(function: _Function) -> ToolDefinition:
-        required, accepted = accepted_arguments(function)
-        definition = ToolDefinition(
-            name=name if name is not None else _name_of(function),
-            function=function,
-            safety=safety,
-            source=source_of_function(function),
-            timeout=timeout,
-            retry=retry if retry is not None else OUTBOX_RETRY if safety == "outbox" else Retry(),
-            key_window=key_window,
-            resource_id=resource_id,
-            resource_from=resource,
-            scope=scope,
-            destination=destination,
-            on_poison=on_poison,
-            deliver_within=deliver_within,
-            secret=tuple(secret),
-            large_result=large_result,
-            is_async=inspect.iscoroutinefunction(function),
-            required=required,
-            accepted=accepted,
-        )
-        check_tool(definition)
-        registry.current().add_tool(definition)
-        return definition
+    options: dict[str, Any] = {
+        "safety": safety, "timeout": timeout, "key_window": key_window, "resource_id": resource_id,
+        "resource_from": resource, "scope": scope, "destination": destination, "on_poison": on_poison,
+        "deliver_within": deliver_within, "secret": tuple(secret), "large_result": large_result,
+        "compensate": compensate, "undo_request": undo_request, "instructions": instructions, "four_eyes": four_eyes,
+        "retry": retry if retry is not None else OUTBOX_RETRY if safety == "outbox" else Retry(),
+    }  # fmt: skip
+    return lambda function: _declared_tool(function, name, options)
 
-    return declare
+
+def _declared_tool(function: _Function, name: str | None, options: dict[str, Any]) -> ToolDefinition:
+    required, accepted = accepted_arguments(function)
+    definition = ToolDefinition(
+        name=name if name is not None else _name_of(function),
+        function=function,
+        source=source_of_function(function),
+        is_async=inspect.iscoroutinefunction(function),
+        required=required,
+        accepted=accepted,
+        **options,
+    )
+    check_tool(definition)
+    check_compensation(definition)
+    registry.current().add_tool(definition)
+    return definition
 
 
 def workflow(

@@ -14,6 +14,7 @@ from durableops.authoring.references import referred_objects, with_helpers
 from durableops.authoring.schema import describe_state
 from durableops.authoring.source import SourceRef
 from durableops.authoring.state import State
+from durableops.authoring.undoing import DoneEffect
 from durableops.errors import DefinitionError
 
 DEFAULT_STEP_TIMEOUT_SECONDS = 3600.0
@@ -90,6 +91,23 @@ class ToolDefinition:
 
     accepted: frozenset[str] | None = None
     """Arguments a request may have; None is any."""
+
+    compensate: ToolDefinition | None = None
+    """The tool that undoes it."""
+
+    undo_request: Callable[[DoneEffect], Mapping[str, Any]] | None = None
+    """Makes that tool's request of the effect; None gives it the effect's `downstream_id` and `result`."""
+
+    instructions: str = ""
+    """How a person undoes it, or what they should know when the tool could not."""
+
+    four_eyes: bool = False
+    """Whether a second person has to agree before it counts as undone."""
+
+    @property
+    def can_be_undone(self) -> bool:
+        """Whether the author said how."""
+        return self.compensate is not None or bool(self.instructions)
 
     def __call__(self, call: Any, **request: Any) -> Any:
         return self.function(call, **request)

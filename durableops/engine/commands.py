@@ -7,79 +7,45 @@ allows is asked here, of the transition table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
-from functools import wraps
-from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
 from django.utils import timezone
 
 from durableops.checkpoints import codec
-from durableops.checkpoints.failures import safe_text
 from durableops.engine import bell
+from durableops.engine.acting import MAX_REASON_CHARACTERS as MAX_REASON_CHARACTERS
+from durableops.engine.acting import Done as Done
+from durableops.engine.acting import audit, locked, refused, write
+from durableops.engine.acting import audited_refusals as audited_refusals
+from durableops.engine.acting import kept_reason as kept_reason
+from durableops.engine.compensation import owing
+from durableops.engine.compensation.ways import ways
 from durableops.engine.family import cancel_children, close_waits
 from durableops.engine.waking import Closing, close_wait, db_now
-from durableops.errors import InputRefused, RunNotFound, TransitionRefused
-from durableops.masking import mask_text
+from durableops.errors import InputRefused, RunNotFound
 from runs import transitions
 from runs.models import AuditEntry, PauseSwitch, Run, Tenant, Wait
 from runs.states import PARKED, State, sources
 from runs.transitions import record_event
 
-MAX_REASON_CHARACTERS = 2000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Done:
-    """What a verb came to."""
-
-    run_id: UUID | None
-    state: str
-    """The run's state after it."""
-    settled: bool
-    """False when the run's holder still has to act on it: a running run that was asked to stop."""
-    message: str
-
-
-def audited_refusals(verb: Callable[..., Done]) -> Callable[..., Done]:
-    """Audit also what was asked for and refused: who pressed, and what they could not know."""
-
-    @wraps(verb)
-    def asked(target: Any, *, tenant: Tenant, actor: str, reason: str = "", **more: Any) -> Done:
-        try:
-            return verb(target, tenant=tenant, actor=actor, reason=reason, **more)
-        except TransitionRefused as refused:
-            # In a transaction of its own: that of the verb is rolled back.
-            AuditEntry.objects.create(
-                tenant=tenant,
-                actor=actor,
-                verb=f"{refused.event} (refused)",
-                target_kind="run",
-                target_id=str(refused.run),
-                reason=kept_reason(reason),
-                before={"state": refused.state},
-                after={"refused": safe_text(str(refused), limit=MAX_REASON_CHARACTERS)},
-            )
-            raise
-
-    return asked
+WHAT_WAS_DONE = ("later", "compensate", "keep")
+"""What may become of what a cancelled run had done: listed as owed and decided later, undone, or left as it is."""
 
 
 @audited_refusals
 def pause(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Let nobody go on with the run: a running one is handed back at its next commit. Its deadlines go on."""
     with transaction.atomic(), connection.cursor() as cursor:
-        run = _locked(tenant, run_id)
+        run = locked(tenant, run_id)
         if run.is_terminal:
-            raise _refused(run, "pause", "an open run")
+            raise refused(run, "pause", "an open run")
         if run.paused:
-            raise _refused(run, "pause", f"one that is not paused; {run.paused_by} paused it already")
+            raise refused(run, "pause", f"one that is not paused; {run.paused_by} paused it already")
         run.paused, run.paused_by = True, actor
         run.save(update_fields=["paused", "paused_by"])
-        _write(cursor, run, "pause", actor=actor, reason=reason, before={"paused": False}, after={"paused": True})
+        write(cursor, run, "pause", actor=actor, reason=reason, before={"paused": False}, after={"paused": True})
     settled = run.state != State.RUNNING
     return Done(run_id=run.pk, state=run.state, settled=settled, message="paused." if settled else "asked to pause.")
 
@@ -88,24 +54,29 @@ def pause(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
 def resume(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Let a paused run go on from where it is."""
     with transaction.atomic(), connection.cursor() as cursor:
-        run = _locked(tenant, run_id)
+        run = locked(tenant, run_id)
         if not run.paused:
-            raise _refused(run, "resume", "a paused one")
+            raise refused(run, "resume", "a paused one")
         by, run.paused, run.paused_by = run.paused_by, False, ""
         run.save(update_fields=["paused", "paused_by"])
-        _write(cursor, run, "resume", actor=actor, reason=reason, before={"paused_by": by}, after={"paused": False})
+        write(cursor, run, "resume", actor=actor, reason=reason, before={"paused_by": by}, after={"paused": False})
         transaction.on_commit(bell.ring)
     return Done(run_id=run.pk, state=run.state, settled=True, message="goes on.")
 
 
 @audited_refusals
-def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
-    """Cancel a run and everything below it. Accepted means that it ends cancelled; a finished run is refused."""
+def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, done: str = "later") -> Done:
+    """Cancel a run and everything below it. Accepted means that it ends cancelled; a finished run is refused.
+
+    `done` says what becomes of what it had done: one of WHAT_WAS_DONE. A run that is still to stop does that first.
+    """
     reason = kept_reason(reason)
+    if done not in WHAT_WAS_DONE:
+        raise InputRefused(f"what was done is to be {done!r}; give {', '.join(WHAT_WAS_DONE)}.", path="/done")
     with transaction.atomic(), connection.cursor() as cursor:
-        run = _locked(tenant, run_id)
+        run = locked(tenant, run_id)
         if run.is_terminal:
-            raise _refused(run, "cancel", "an open run")
+            raise refused(run, "cancel", "an open run")
         before = {"state": run.state, "cancel_requested": run.cancel_requested}
         Run.objects.filter(pk=run.pk).update(
             cancel_requested=True, cancel_requested_by=actor, cancel_reason=reason, paused=False
@@ -119,9 +90,12 @@ def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
         else:
             state = run.state
             record_event(cursor, run.pk, "cancel_requested", actor=actor, reason=reason, step_id=run.step_id)
-        _audit(
-            run, "cancel", actor=actor, reason=reason, before=before, after={"state": state, "cancel_requested": True}
-        )
+        after = {"state": state, "cancel_requested": True, "done": done}
+        audit(run, "cancel", actor=actor, reason=reason, before=before, after=after)
+        if done != "keep" and ways():
+            order = owing.order(cursor, run.pk, choice=done, actor=actor, reason=reason)
+            if settled:
+                owing.apply_order(cursor, order, run.pk)
         transaction.on_commit(bell.ring)
     message = "cancelled." if settled else "asked to stop; it is cancelled at its next commit."
     return Done(run_id=run.pk, state=state, settled=settled, message=message)
@@ -135,15 +109,17 @@ def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at:
     """
     reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
-        run = _locked(tenant, run_id)
+        run = locked(tenant, run_id)
         if run.state not in sources("reopen"):
-            raise _refused(run, "retry", " or ".join(sources("reopen")))
+            raise refused(run, "retry", " or ".join(sources("reopen")))
+        if owing.has_begun(cursor, run.pk):
+            raise refused(run, "retry", "a run of which nothing is being undone; start a new one instead")
         if run.parent_wait is not None and run.parent_wait.state != "open":
-            raise _refused(run, "retry", "one whose parent still waits for it; retry the parent instead")
+            raise refused(run, "retry", "one whose parent still waits for it; retry the parent instead")
         now = db_now(cursor)
         deadline = deadline_at or run.deadline_at
         if deadline is not None and deadline <= now:
-            raise _refused(run, "retry", "a deadline in the future; give a new one with the retry")
+            raise refused(run, "retry", "a deadline in the future; give a new one with the retry")
         sets = {
             "deadline_at": deadline,
             "step_attempts": 0,
@@ -154,7 +130,7 @@ def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at:
             "lost_at": None,
         }
         transitions.fire("reopen", run.pk, using=cursor, actor=actor, reason=reason, sets=sets)
-        _audit(
+        audit(
             run,
             "retry",
             actor=actor,
@@ -171,12 +147,12 @@ def recheck(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Let a parked run be compared with the code once more, after the code was put right."""
     reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
-        run = _locked(tenant, run_id)
+        run = locked(tenant, run_id)
         if run.state not in sources("recheck"):
-            raise _refused(run, "recheck", "in_review")
+            raise refused(run, "recheck", "in_review")
         sets = {"wake_cause": "operator", "wake_detail": f"{actor}: {reason}", "woken_at": db_now(cursor)}
         transitions.fire("recheck", run.pk, using=cursor, actor=actor, reason=reason, sets=sets)
-        _audit(run, "recheck", actor=actor, reason=reason, before={"state": run.state}, after={"state": "queued"})
+        audit(run, "recheck", actor=actor, reason=reason, before={"state": run.state}, after={"state": "queued"})
         transaction.on_commit(bell.ring)
     return Done(run_id=run.pk, state="queued", settled=True, message="will be compared again.")
 
@@ -185,16 +161,16 @@ def recheck(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
 def extend_deadline(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at: datetime) -> Done:
     """Move an open run's deadline. The only thing that moves it."""
     with transaction.atomic(), connection.cursor() as cursor:
-        run = _locked(tenant, run_id)
+        run = locked(tenant, run_id)
         if run.is_terminal:
-            raise _refused(run, "extend_deadline", "an open run; retry it with a new deadline instead")
+            raise refused(run, "extend_deadline", "an open run; retry it with a new deadline instead")
         if deadline_at <= db_now(cursor):
             raise InputRefused(
                 f"the new deadline {deadline_at.isoformat()} has passed already; give one in the future."
             )
         before, run.deadline_at = run.deadline_at, deadline_at
         run.save(update_fields=["deadline_at"])
-        _write(
+        write(
             cursor,
             run,
             "extend_deadline",
@@ -223,18 +199,18 @@ def extend_wait(wait_id: int, *, tenant: Tenant, actor: str, reason: str, expire
         wait = Wait.objects.filter(pk=wait_id, tenant=tenant).first()
         if wait is None:
             raise RunNotFound(f"there is no wait {wait_id} here.")
-        run = _locked(tenant, wait.run_id)
+        run = locked(tenant, wait.run_id)
         wait.refresh_from_db()
         now = db_now(cursor)
         if wait.state != "open" or (wait.expires_at is not None and wait.expires_at <= now):
-            raise _refused(run, "extend_wait", f"an open wait; {wait.name!r} is {wait.state} or has expired")
+            raise refused(run, "extend_wait", f"an open wait; {wait.name!r} is {wait.state} or has expired")
         if wait.expires_at is None:
-            raise _refused(run, "extend_wait", f"a wait with a clock; {wait.name!r} waits without one")
+            raise refused(run, "extend_wait", f"a wait with a clock; {wait.name!r} waits without one")
         if expires_at <= now:
             raise InputRefused(f"the new end {expires_at.isoformat()} has passed already; give one in the future.")
         before, wait.expires_at = wait.expires_at, expires_at
         wait.save(update_fields=["expires_at"])
-        _write(
+        write(
             cursor,
             run,
             "extend_wait",
@@ -258,30 +234,30 @@ def decide(
         wait = Wait.objects.filter(pk=wait_id, tenant=tenant, kind="approval").first()
         if wait is None:
             raise RunNotFound(f"there is no approval {wait_id} here.")
-        run = _locked(tenant, wait.run_id)
+        run = locked(tenant, wait.run_id)
         wait.refresh_from_db()
         verb = "approve" if approved else "refuse"
         if wait.state != "open":
             when = timezone.localtime(wait.answered_at).isoformat(timespec="seconds") if wait.answered_at else "before"
-            raise _refused(
+            raise refused(
                 run,
                 verb,
                 f"an open approval; {wait.name!r} was {wait.state} by {wait.answered_by or 'its clock'} ({when})",
             )
         if wait.expires_at is not None and wait.expires_at <= db_now(cursor):
-            raise _refused(
+            raise refused(
                 run,
                 verb,
                 f"an approval in time; {wait.name!r} expired at {wait.expires_at.isoformat(timespec='seconds')}",
             )
         if facts_hash is not None and facts_hash != wait.facts_hash:
-            raise _refused(run, verb, "a decision about what is asked now; the facts changed since the page was opened")
+            raise refused(run, verb, "a decision about what is asked now; the facts changed since the page was opened")
         answer = codec.dumps({"approved": approved, "comment": kept_reason(reason)}, what="answer")
         closing = Closing(
             state="answered", cause="approval", detail=f"{verb}d by {actor}: {wait.name}", answer=answer, by=actor
         )
         close_wait(cursor, run_id=run.pk, wait_id=wait.pk, closing=closing)
-        _write(
+        write(
             cursor,
             run,
             verb,
@@ -315,45 +291,6 @@ def lift_switch(switch: PauseSwitch, *, actor: str, reason: str) -> bool:
     return lifted
 
 
-def _locked(tenant: Tenant, run_id: UUID) -> Run:
-    run = Run.objects.select_for_update(no_key=True).filter(pk=run_id, tenant=tenant).first()
-    if run is None:
-        raise RunNotFound(f"there is no run {run_id} here.", run=str(run_id))
-    return run
-
-
-def _refused(run: Run, verb: str, wanted: str) -> TransitionRefused:
-    shown = f"{run.state}{' and paused' if run.paused else ''}"
-    return TransitionRefused(
-        f"run {run.pk} is {shown}; '{verb}' needs {wanted}. Nothing was changed.",
-        run=run.pk,
-        state=run.state,
-        event=verb,
-        wanted=wanted,
-    )
-
-
-def _write(
-    cursor: Any, run: Run, verb: str, *, actor: str, reason: str, before: dict[str, Any], after: dict[str, Any]
-) -> None:
-    """One history row on the run and one audit entry."""
-    record_event(cursor, run.pk, verb, actor=actor, reason=kept_reason(reason), step_id=run.step_id, data=after)
-    _audit(run, verb, actor=actor, reason=reason, before=before, after=after)
-
-
-def _audit(run: Run, verb: str, *, actor: str, reason: str, before: dict[str, Any], after: dict[str, Any]) -> None:
-    AuditEntry.objects.create(
-        tenant_id=run.tenant_id,
-        actor=actor,
-        verb=verb,
-        target_kind="run",
-        target_id=str(run.pk),
-        reason=kept_reason(reason),
-        before=before,
-        after=after,
-    )
-
-
 def _audit_switch(switch: PauseSwitch, verb: str, *, actor: str, reason: str) -> None:
     target = switch.workflow or (switch.tenant.slug if switch.tenant else "everything")
     AuditEntry.objects.create(
@@ -365,9 +302,3 @@ def _audit_switch(switch: PauseSwitch, verb: str, *, actor: str, reason: str) ->
         reason=kept_reason(reason),
         after={"workflow": switch.workflow, "scope": switch.scope},
     )
-
-
-def kept_reason(text: str) -> str:
-    """A reason as it is kept. Kept again, it stays as it is."""
-    kept = safe_text(mask_text(text))
-    return kept if len(kept) <= MAX_REASON_CHARACTERS else kept[: MAX_REASON_CHARACTERS - 1] + "…"

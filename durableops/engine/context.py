@@ -32,6 +32,11 @@ class _Facts:
         self._input_json = input_json
 
     @property
+    def hand(self) -> Hand:
+        """For the engine's own workflows."""
+        return self._hand
+
+    @property
     def id(self) -> str:
         return str(self._hand.run_id)
 
@@ -102,6 +107,10 @@ class SyncRun(_Facts):
 
     def _do(self, piece: Logic[Any]) -> Any:
         return self._driver.run(piece)
+
+    def perform(self, piece: Logic[Any]) -> Any:
+        """A piece of logic of the engine's own workflows."""
+        return self._do(piece)
 
     def progress(self, done: int, total: int | None = None, note: str = "") -> None:
         super().progress(done, total, note)

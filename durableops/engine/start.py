@@ -12,6 +12,7 @@ from uuid import UUID
 from django.db import IntegrityError, connection, transaction
 
 from durableops.authoring import registry
+from durableops.authoring.checks import BUILT_IN
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints.codec import canonical, check_key, hash_hex
 from durableops.checkpoints.states import encode_state, state_from_input
@@ -110,6 +111,8 @@ def start(
 
     Raises InputRefused, WorkflowNotFound, and StartConflict when the key stands for another workflow or input.
     """
+    if workflow.startswith(BUILT_IN):
+        raise InputRefused(f"{workflow!r} is built in: the engine starts its runs itself, nobody else does.")
     new = check_new(workflow, given, version=version, labels=labels)
     if start_key is not None:
         check_key(start_key, what="start key")

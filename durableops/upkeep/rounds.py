@@ -9,6 +9,7 @@ from types import FrameType
 
 from durableops.clock import monotonic
 from durableops.conf import get_conf
+from durableops.engine.compensation import owing
 from durableops.engine.database import ConnectionLost, Database
 from durableops.upkeep import bulk, sweep, timers
 from durableops.upkeep.reaper import Reaper
@@ -25,6 +26,8 @@ SELECT EXISTS (SELECT 1 FROM runs_run r JOIN runs_worker w ON w.id = r.worker_id
     EXISTS (SELECT 1 FROM runs_wait WHERE state = 'open' AND expires_at <= now()),
     EXISTS (SELECT 1 FROM runs_run WHERE deadline_at <= now()
             AND state IN ({", ".join(f"'{s}'" for s in sorted(PARKED))})),
+    EXISTS (SELECT 1 FROM runs_compensation_order o JOIN runs_run r ON r.id = o.run_id
+            WHERE o.applied_at IS NULL AND r.finished_at IS NOT NULL),
     EXISTS (SELECT 1 FROM runs_bulk WHERE state = 'running'),
     EXISTS (SELECT 1 FROM runs_run WHERE state = 'queued' AND NOT paused AND due_at <= now())"""
 
@@ -64,15 +67,15 @@ class Rounds:
         self._reaper.look()
         todo = self._glance()
         moved = 0
-        for needed, work in zip(
-            todo, (self._release, timers.wake_due, timers.expire_waits, timers.end_overdue), strict=False
-        ):
+        works = (self._release, timers.wake_due, timers.expire_waits, timers.end_overdue, owing.apply_ready)
+        for needed, work in zip(todo, works, strict=False):
             moved += work(self._database) if needed else 0
         if todo[-2]:
             self._bulk.poke()
         if monotonic() >= self._next_sweep:
             self._next_sweep = monotonic() + SWEEP_SECONDS
             moved += sweep.sweep(self._database)
+            moved += owing.release_unattended(self._database)
             bulk.forget_previews(self._database)
         if moved or todo[-1]:
             # Also for bells that were lost, and for runs whose delay has just passed.

@@ -7,6 +7,7 @@ from runs.models.artifact import Artifact, LooseFile
 from runs.models.audit import AuditEntry
 from runs.models.bulk import Bulk, BulkItem
 from runs.models.checkpoint import Checkpoint
+from runs.models.compensation import Compensation, CompensationOrder
 from runs.models.doubt import Doubt, System
 from runs.models.drill import DrillReport
 from runs.models.effect import Decision, IdempotencyRecord
@@ -28,6 +29,8 @@ __all__ = [
     "Bulk",
     "BulkItem",
     "Checkpoint",
+    "Compensation",
+    "CompensationOrder",
     "Decision",
     "Doubt",
     "DrillReport",

@@ -43,7 +43,7 @@ from tests.factories import (
     make_worker,
     now,
 )
-from tests.runs import bulk_violations, outbox_violations
+from tests.runs import bulk_violations, compensation_violations, outbox_violations
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -207,7 +207,7 @@ VIOLATIONS = {
         role="king"
     ),
 }
-VIOLATIONS |= bulk_violations.VIOLATIONS | outbox_violations.VIOLATIONS
+VIOLATIONS |= bulk_violations.VIOLATIONS | compensation_violations.VIOLATIONS | outbox_violations.VIOLATIONS
 
 
 def unsaved_plan() -> WorkflowPlan:

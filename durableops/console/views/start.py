@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 
 from durableops.access import Permission
 from durableops.authoring import registry
+from durableops.authoring.checks import BUILT_IN
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.console import start_form
 from durableops.console.http import ConsoleRequest, context_for, page, said
@@ -20,7 +21,7 @@ from durableops.errors import InputRefused, StartConflict
 @page("GET", "POST", permission=Permission.SIGNED_IN)
 def show(request: ConsoleRequest) -> HttpResponse:
     """The form; POST starts the run. The hidden key makes a second click find the first one's run."""
-    known = {definition.name: definition for definition in registry.workflows()}  # the newest version of each
+    known = _startable()
     name = request.POST.get("workflow") or request.GET.get("workflow") or next(iter(known), "")
     if name and name not in known:
         raise Http404("There is no such workflow here.")
@@ -40,6 +41,11 @@ def show(request: ConsoleRequest) -> HttpResponse:
         return _answer(request, known, name, wrong=str(refused), status=409)
     said(request, "The run was started." if started.created else "This run was started before; here it is.")
     return redirect("console:run", run_id=started.run_id)
+
+
+def _startable() -> dict[str, WorkflowDefinition]:
+    """The newest version of each workflow, the built-in ones left out."""
+    return {one.name: one for one in registry.workflows() if not one.name.startswith(BUILT_IN)}
 
 
 def _answer(

@@ -6,8 +6,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from durableops.checkpoints.failures import safe_text
-from durableops.engine.commands import MAX_REASON_CHARACTERS
+from durableops.engine.acting import kept_reason
 from durableops.engine.waking import db_now
 from durableops.errors import BulkNotFound, BulkRefused, InputRefused
 from runs.models import AuditEntry, Bulk, Tenant
@@ -51,7 +50,7 @@ def discard(bulk_id: int, *, tenant: Tenant) -> None:
 
 
 def _move(bulk_id: int, what: str, target: str, sources: set[str], *, tenant: Tenant, actor: str, reason: str) -> Bulk:
-    said = safe_text(reason.strip(), limit=MAX_REASON_CHARACTERS)
+    said = kept_reason(reason.strip())
     if not said:
         raise InputRefused("a bulk action wants a reason; it stands in the audit.", path="/reason")
     with transaction.atomic(), connection.cursor() as cursor:
