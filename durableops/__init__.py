@@ -5,6 +5,7 @@ from __future__ import annotations
 from durableops.authoring.context import AsyncRun, Call, Page, Run
 from durableops.authoring.decorators import migration, step, tool, workflow
 from durableops.authoring.policies import Budget, Retry
+from durableops.authoring.probing import DidNotHappen, Happened, Unknown
 from durableops.authoring.state import Secret, State
 from durableops.authoring.undoing import DoneEffect
 from durableops.errors import (
@@ -38,6 +39,7 @@ __all__ = [
     "ChildrenFailed",
     "ControlSignal",
     "DefinitionError",
+    "DidNotHappen",
     "DoneEffect",
     "DuplicateName",
     "DurableOpsError",
@@ -45,6 +47,7 @@ __all__ = [
     "EffectGivenUp",
     "EffectInDoubt",
     "Fatal",
+    "Happened",
     "InputRefused",
     "NotSent",
     "Page",
@@ -55,6 +58,7 @@ __all__ = [
     "Run",
     "Secret",
     "State",
+    "Unknown",
     "WaitTimeout",
     "migration",
     "step",

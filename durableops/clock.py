@@ -24,6 +24,12 @@ def db_now() -> datetime:
     return moment
 
 
+def uptime() -> float:
+    """Seconds on a clock that nobody sets and that goes on while the machine sleeps, where there is one."""
+    clock_id = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock_id is None else time.clock_gettime(clock_id)
+
+
 def monotonic() -> float:
     """Seconds on a clock that never jumps; the same for all processes of this machine."""
     return time.monotonic()

@@ -28,6 +28,7 @@ class Point(StrEnum):
     AFTER_CLAIM = "after_claim"
     BEFORE_INTENT = "before_intent"
     AFTER_INTENT = "after_intent"
+    AFTER_DISPATCH = "after_dispatch"
     AFTER_ANSWER = "after_answer"
     BEFORE_CHECKPOINT = "before_checkpoint"
     AFTER_CHECKPOINT = "after_checkpoint"

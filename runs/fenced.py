@@ -15,7 +15,7 @@ from uuid import UUID
 
 from runs import posting
 from runs.doubting import opened
-from runs.parts import ANSWERED_BY_REPEAT, PARTS, RECORDSETS
+from runs.parts import ANSWERED_BY_REPEAT, PARTS, RECORDSETS, SYSTEMS
 from runs.states import TRANSITIONS, sources
 from runs.transitions import Cursor, sets_for
 
@@ -66,6 +66,8 @@ class FencedWrite:
     """Effects that are not left behind: their calls go on."""
     records: list[dict[str, Any]] = field(default_factory=list)
     """Effects recorded with their outcome (class `read`)."""
+    queued: list[dict[str, Any]] = field(default_factory=list)
+    """Effects that wait for their turn at a legacy system."""
     intents: list[dict[str, Any]] = field(default_factory=list)
     """Effects about to be sent."""
     repeats: list[int] = field(default_factory=list)
@@ -177,12 +179,15 @@ def build(
             covered = posting.EFFECTS_THROUGH if "messages" in parts else "%(cp_effects)s"
             text = text.replace("{effects_through}", covered)
         ctes.append(f"{part} AS ({text})")
-    # At the end: the server performs the last one first, and an effect is in doubt before its run is.
-    ctes += [opened(part) for part in parts if part in ("doubts", "leaves")]
+        if part in ("doubts", "leaves") and transition is None:
+            ctes.append(opened(part))
+    if transition is not None:
+        # The server performs the last one first: on the timeline an effect is in doubt before its run is.
+        ctes += [opened(part) for part in parts if part in ("doubts", "leaves")]
     ctes += [ANSWERED_BY_REPEAT for part in parts if part == "repeats"]
-    intents = (
-        "(SELECT jsonb_object_agg(encode(i.slot, 'hex'), i.id) FROM intents i)" if "intents" in parts else "NULL::jsonb"
-    )
+    ctes += [SYSTEMS for part in parts if part == "queued"]
+    made = next((part for part in ("intents", "queued") if part in parts), "")
+    intents = f"(SELECT jsonb_object_agg(encode(i.slot, 'hex'), i.id) FROM {made} i)" if made else "NULL::jsonb"
     repeats = "(SELECT array_agg(p.id) FROM repeats p)" if "repeats" in parts else "NULL::bigint[]"
     posted = posting.POSTED if "messages" in parts else "NULL::jsonb"
     more, joined = "", ""

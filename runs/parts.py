@@ -10,9 +10,10 @@ _TERMINAL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
 
 RECORDSETS: dict[str, str] = {
     "outcomes": (
-        "id bigint, state text, result text, downstream_id text, error_class text, error_message text, reused int"
+        "id bigint, state text, result text, downstream_id text, error_class text, error_message text, reused int,"
+        " response jsonb"
     ),
-    "doubts": "id bigint, cause text, why text",
+    "doubts": "id bigint, cause text, why text, response jsonb",
     "records": (
         "slot text, key text, request_hash text, request_summary jsonb, step_id text, tool text, resource text,"
         " author_key text, safety text, scope text, state text, result text, downstream_id text, error_class text,"
@@ -22,6 +23,10 @@ RECORDSETS: dict[str, str] = {
         "n int, slot text, key text, request_hash text, request_summary jsonb, step_id text, tool text, resource text,"
         " author_key text, safety text, scope text, send_seconds float8, quiet_seconds float8, window_seconds float8,"
         " remind_seconds float8, escalate_seconds float8"
+    ),
+    "queued": (
+        "n int, slot text, key text, request_hash text, request_summary jsonb, step_id text, tool text, resource text,"
+        " author_key text, scope text, system text, remind_seconds float8, escalate_seconds float8"
     ),
     "messages": posting.COLUMNS,
     "artifacts": (
@@ -53,11 +58,14 @@ PARTS: dict[str, str] = {
             downstream_id = coalesce(x.downstream_id, e.downstream_id), error_class = coalesce(x.error_class,
             e.error_class),
             error_message = coalesce(x.error_message, e.error_message), reused = e.reused + coalesce(x.reused, 0),
-            completed_at = CASE WHEN x.state IS NULL THEN e.completed_at ELSE now() END
+            completed_at = CASE WHEN x.state IS NULL THEN e.completed_at ELSE now() END,
+            response_summary = coalesce(x.response, e.response_summary),
+            holds_system = e.holds_system AND x.state IS NULL
         FROM x_outcomes x, run
         WHERE e.id = x.id AND (x.state IS NULL OR e.state = 'intended')""",
     "doubts": f"""
-        UPDATE runs_effect e SET state = 'in_doubt', error_class = x.cause, error_message = x.why
+        UPDATE runs_effect e SET state = 'in_doubt', error_class = x.cause, error_message = x.why,
+            response_summary = coalesce(x.response, e.response_summary)
         FROM x_doubts x, run WHERE e.id = x.id AND e.state = 'intended'
         RETURNING {RETURNING}""",
     # Whatever the holder does not know about: what an earlier entry of the step intended and this one did not ask for.
@@ -67,7 +75,9 @@ PARTS: dict[str, str] = {
         + _TERMINAL
         + ") OR (e.state = 'intended' AND e.safety = 'legacy'))",
         because="%(leaves)s::text",
-        cause="CASE WHEN %(leaves_all)s THEN 'left_open' ELSE 'run_ended' END",
+        cause="CASE WHEN %(leaves_all)s THEN 'left_open' WHEN run.state IN ("
+        + _TERMINAL
+        + ") THEN 'run_ended' ELSE 'interrupted' END",
     ),
     "records": """
         INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource,
@@ -97,6 +107,22 @@ PARTS: dict[str, str] = {
             attempts = runs_effect.attempts + CASE WHEN runs_effect.error_class = 'DidNotHappen' THEN 1 ELSE 0 END,
             send_before = excluded.send_before, quiet_after = excluded.quiet_after,
             window_ends_at = excluded.window_ends_at, error_class = '', error_message = ''
+        WHERE runs_effect.state = 'withdrawn' AND runs_effect.request_hash = excluded.request_hash
+        RETURNING id, slot""",
+    # The places of a batch are handed out in the order of its items.
+    "queued": """
+        INSERT INTO runs_effect (run_id, tenant_id, slot, key, request_hash, request_summary, step_id, tool, resource,
+            author_key, safety, scope, state, system, queue_order, attempts, reused, fence, intended_at, downstream_id,
+            error_class, error_message, remind_seconds, escalate_seconds)
+        SELECT run.id, run.tenant_id, decode(x.slot, 'hex'), x.key, x.request_hash, x.request_summary, x.step_id,
+            x.tool, x.resource, x.author_key, 'legacy', x.scope, 'queued', x.system, nextval('runs_queue_order'), 1, 0,
+            run.fence, now(), '', '', '', x.remind_seconds, x.escalate_seconds
+        FROM x_queued x, run WHERE {may_send} ORDER BY x.n
+        ON CONFLICT (slot) DO UPDATE SET state = 'queued', system = excluded.system,
+            queue_order = excluded.queue_order, completed_at = NULL, fence = excluded.fence,
+            intended_at = excluded.intended_at, run_id = excluded.run_id, step_id = excluded.step_id,
+            attempts = runs_effect.attempts + CASE WHEN runs_effect.error_class = 'DidNotHappen' THEN 1 ELSE 0 END,
+            send_before = NULL, quiet_after = NULL, error_class = '', error_message = ''
         WHERE runs_effect.state = 'withdrawn' AND runs_effect.request_hash = excluded.request_hash
         RETURNING id, slot""",
     # A doubt about a key that is still remembered is answered by sending it once more.
@@ -161,3 +187,8 @@ PARTS: dict[str, str] = {
 ANSWERED_BY_REPEAT = """
         answered AS (UPDATE runs_doubt d SET settled_at = now(), settled_as = 'sent_again', settled_by = 'engine'
             FROM repeats p WHERE d.effect_id = p.id AND d.settled_at IS NULL)"""
+
+SYSTEMS = """
+        systems AS (INSERT INTO runs_system (name, first_used_at)
+            SELECT DISTINCT x.system, now() FROM x_queued x, run ON CONFLICT (name) DO NOTHING)"""
+"""A system is known from the first call that is queued for it."""

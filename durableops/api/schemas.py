@@ -102,7 +102,7 @@ class OpenWait(BaseModel):
     """What a run waits for."""
 
     id: int
-    kind: Literal["event", "approval", "file", "time", "poll", "children"]
+    kind: Literal["event", "approval", "file", "time", "poll", "children", "turn"]
     name: str
     key: str
     correlation: str

@@ -21,6 +21,7 @@ _ANSWERS = {
     "time": "the clock",
     "poll": "its next turn",
     "children": "the last child to end",
+    "turn": "its turn at that system",
 }
 
 

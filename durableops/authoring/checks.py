@@ -26,7 +26,6 @@ from durableops.authoring.state import State
 from durableops.errors import DefinitionError
 
 MAX_NAME_BYTES = 100
-_NOT_YET = frozenset({"legacy"})
 BUILT_IN = "durableops."
 """How the names of built-in workflows begin; nobody starts one by hand."""
 _RESERVED = frozenset({"resource", "key"})
@@ -121,11 +120,6 @@ def check_tool(tool: ToolDefinition) -> None:
     _check_choice(tool.safety, get_args(Safety), what=f"safety of {what}", at=at)
     _check_choice(tool.scope, get_args(Scope), what=f"scope of {what}", at=at)
     require(
-        tool.safety not in _NOT_YET,
-        at,
-        f"{what} has safety={tool.safety!r}, which is not available yet; use 'read', 'local', 'keyed' or 'outbox'.",
-    )
-    require(
         all(isinstance(name, str) for name in tool.secret),
         at,
         f"{what} has secret={tool.secret!r}; give names of arguments or of fields of the result.",
@@ -153,7 +147,36 @@ def check_tool(tool: ToolDefinition) -> None:
         f"{what} has key_window={tool.key_window!r}; it belongs to safety='keyed' and is above 0.",
     )
     _check_outbox(tool)
+    _check_doubt(tool)
     _check_arguments(tool)
+
+
+def _check_doubt(tool: ToolDefinition) -> None:
+    """What only tools may say whose calls can be in doubt."""
+    what, at = f"tool {tool.name!r}", tool.source
+    require(
+        not tool.system or tool.safety == "legacy",
+        at,
+        f"{what} is {tool.safety!r}; system={tool.system!r} belongs to safety='legacy'.",
+    )
+    if tool.system:
+        check_name(tool.system, what=f"system of {what}", at=at)
+    require(tool.probe is None or callable(tool.probe), at, f"probe of {what} is {tool.probe!r}; give a function.")
+    for name in ("remind_after", "escalate_after"):
+        value = getattr(tool, name)
+        check_kind(value, timedelta, what=f"{name} of {what}", at=at)
+        require(
+            value is None or value > timedelta(0),
+            at,
+            f"{what} has {name}={value!r}; give a timedelta above 0, or None.",
+        )
+    said = tool.probe is not None or tool.remind_after is not None or tool.escalate_after is not None
+    require(
+        tool.safety in ("keyed", "legacy") or not said,
+        at,
+        f"{what} is {tool.safety!r} and never in doubt; probe, remind_after and escalate_after belong to 'keyed' and "
+        "'legacy'.",
+    )
 
 
 def _check_outbox(tool: ToolDefinition) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 from durableops.authoring import registry
 from durableops.authoring.calls import check_calls
@@ -25,9 +25,7 @@ from durableops.authoring.definitions import (
     DEFAULT_TOOL_TIMEOUT_SECONDS,
     OUTBOX_RETRY,
     Isolation,
-    LargeResult,
     MigrationDefinition,
-    OnPoison,
     Safety,
     Scope,
     StepDefinition,
@@ -42,7 +40,8 @@ from durableops.authoring.source import (
     source_of_function,
 )
 from durableops.authoring.state import State
-from durableops.authoring.undoing import DoneEffect, check_compensation
+from durableops.authoring.tool_options import ToolOptions
+from durableops.authoring.undoing import check_compensation
 from durableops.errors import DefinitionError
 
 type _Function = Callable[..., Any]
@@ -114,40 +113,23 @@ def tool(
     resource_id: str | None = None,
     resource: str | None = None,
     scope: Scope = "run",
-    destination: str = "",
-    on_poison: OnPoison = "hold",
-    deliver_within: timedelta | None = None,
-    secret: Sequence[str] = (),
-    large_result: LargeResult = "refuse",
-    compensate: ToolDefinition | None = None,
-    undo_request: Callable[[DoneEffect], Mapping[str, Any]] | None = None,
-    instructions: str = "",
-    four_eyes: bool = False,
+    **more: Unpack[ToolOptions],
 ) -> Callable[[_Function], ToolDefinition]:
     """Declare a tool: a function of `call` and keyword arguments that acts on the world.
 
     `safety` is `read` (call again at will), `local` (our own database, commits together with
     its record), `keyed` (the other side deduplicates on `call.key`, for `key_window` if
-    given) or `outbox` (the call leaves a message that a relay delivers after the commit, at
-    least once: `destination` names where to, `on_poison` says whether one that cannot be
-    delivered holds those behind it, `deliver_within` how long it may take). `name` is the
-    stable name, by default the function's. `timeout` is in seconds, for one call.
-    `resource_id` names the field of the result that identifies what was made; `resource`
-    names the argument that is the resource, so that callers need not pass it.
-    `scope="tenant"` shares the slot among all runs of a tenant. `secret` names arguments and
-    fields of the result that nobody shall see: they are masked in what people are shown, and
-    encrypted in the recorded result. `large_result="artifact"` keeps
-    a result over the payload limit as a file of the run, instead of failing the step; it is
-    given back whole. `compensate` is the tool that undoes it, `undo_request` makes that tool's
-    request of the effect, `instructions` tell a person how; with `four_eyes` a second person
-    has to agree. Raises DefinitionError.
+    given), `legacy` (the other side deduplicates nothing: its calls go one at a time, and one
+    whose outcome is unknown is never sent again by itself) or `outbox` (the call leaves a
+    message that a relay delivers after the commit, at least once). `name` is the stable name,
+    by default the function's. `timeout` is in seconds, for one call. `resource_id` names the
+    field of the result that identifies what was made; `resource` names the argument that is
+    the resource, so that callers need not pass it. `scope="tenant"` shares the slot among all
+    runs of a tenant. `more` are the options of `ToolOptions`. Raises DefinitionError.
     """
-
     options: dict[str, Any] = {
-        "safety": safety, "timeout": timeout, "key_window": key_window, "resource_id": resource_id,
-        "resource_from": resource, "scope": scope, "destination": destination, "on_poison": on_poison,
-        "deliver_within": deliver_within, "secret": tuple(secret), "large_result": large_result,
-        "compensate": compensate, "undo_request": undo_request, "instructions": instructions, "four_eyes": four_eyes,
+        **more, "safety": safety, "timeout": timeout, "key_window": key_window, "resource_id": resource_id,
+        "resource_from": resource, "scope": scope, "secret": tuple(more.get("secret", ())),
         "retry": retry if retry is not None else OUTBOX_RETRY if safety == "outbox" else Retry(),
     }  # fmt: skip
     return lambda function: _declared_tool(function, name, options)

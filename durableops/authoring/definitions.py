@@ -83,6 +83,18 @@ class ToolDefinition:
     large_result: LargeResult = "refuse"
     """Whether a result over the payload limit fails the call or is kept as a file."""
 
+    system: str = ""
+    """For `legacy`: the system whose queue its calls stand in, over all tenants; empty is the tool's name."""
+
+    probe: Callable[..., Any] | None = None
+    """Asks the other side whether a call happened: takes the call and the request, answers with a ProbeAnswer."""
+
+    remind_after: timedelta | None = None
+    """How long a call may be in doubt before somebody is reminded; None is the setting."""
+
+    escalate_after: timedelta | None = None
+    """How long a call may be in doubt before it is escalated; None is the setting."""
+
     is_async: bool = False
     """Whether the function is a coroutine function."""
 
@@ -108,6 +120,11 @@ class ToolDefinition:
     def can_be_undone(self) -> bool:
         """Whether the author said how."""
         return self.compensate is not None or bool(self.instructions)
+
+    @property
+    def queue(self) -> str:
+        """Name of the system whose controlled queue its calls stand in; "" for every class but `legacy`."""
+        return (self.system or self.name) if self.safety == "legacy" else ""
 
     def __call__(self, call: Any, **request: Any) -> Any:
         return self.function(call, **request)

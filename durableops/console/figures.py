@@ -161,7 +161,7 @@ def approvals_due(tenants: list[int], *, now: datetime) -> list[Due]:
 
 
 def _fetch(sql: str, tenants: list[int]) -> list[tuple]:  # type: ignore[type-arg]
-    kinds = ["event", "approval", "file", "time", "poll", "children"]
+    kinds = ["event", "approval", "file", "time", "poll", "children", "turn"]
     with connection.cursor() as cursor:
         cursor.execute(
             sql,

@@ -158,11 +158,20 @@ def _waits_children(wait: Wait, facts: Facts) -> SafeString:
                        wait.name, _at(wait.opened_at, facts))  # fmt: skip
 
 
+def _waits_turn(wait: Wait, facts: Facts) -> SafeString:
+    if wait.correlation:
+        return sentence("Another run does the same thing with <b>{}</b> just now, since {}. Its outcome wakes it",
+                        wait.name, _at(wait.opened_at, facts))  # fmt: skip
+    return sentence("Waits for <b>its turn at {}</b>, since {}: calls go there one at a time. Its turn wakes it",
+                    wait.name, _at(wait.opened_at, facts))  # fmt: skip
+
+
 _WAITS: dict[str, Callable[[Wait, Facts], SafeString]] = {
     "approval": _waits_approval,
     "time": _waits_time,
     "poll": _waits_poll,
     "children": _waits_children,
+    "turn": _waits_turn,
 }
 
 

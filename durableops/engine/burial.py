@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from durableops.engine.family import cancel_children, close_waits
-from runs.doubting import leave_effects
+from durableops.engine.queues import leave_effects
 from runs.transitions import Cursor, Fired, fire_many
 
 BATCH = 500

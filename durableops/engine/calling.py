@@ -7,11 +7,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from durableops.clock import monotonic
+from durableops.checkpoints.failures import safe_text
+from durableops.clock import monotonic, uptime
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared
 from durableops.engine.once import Once
 from durableops.errors import CallTimeout, NotSent, Refused, RetryLater
+from durableops.masking import mask_text
 
 if TYPE_CHECKING:
     import httpx
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 KEY_HEADER = "Idempotency-Key"
 NO_WAIT_STATUS = (408, 425)
 RETRY_STATUS = (429, 503)
+RESPONSE_CHARACTERS = 500
 DECODED_HEADERS = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 
@@ -43,6 +46,8 @@ class LiveCall:
         self.run_id = run_id
         self.tenant = tenant
         self.prepared = prepared
+        self.response: dict[str, Any] | None = None
+        """What the other side answered, shortened and masked; None as long as it did not."""
         self._send_before = send_before
         self._started = monotonic()
         self._gone = gone
@@ -58,7 +63,7 @@ class LiveCall:
 
     def check(self) -> None:
         """Raise NotSent when the run was stopped, or when a person may by now have settled this effect."""
-        if monotonic() > self._send_before:
+        if uptime() > self._send_before:
             raise NotSent(
                 f"call {self.key[:12]} of {self.prepared.tool.name} was held up past its time to be sent; nothing left."
             )
@@ -80,7 +85,11 @@ class LiveCall:
         self.check()
         try:
             with _client().stream(method, url, headers=headers, **options) as response:
-                return _judged(_read_by(response, end))
+                self.response = {"status": response.status_code}
+                read = _read_by(response, end)
+                if not self.prepared.tool.secret:
+                    self.response["text"] = mask_text(safe_text(read.text[:RESPONSE_CHARACTERS]))
+                return _judged(read)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise NotSent(f"{method} {url.split('?')[0]}: no connection ({error}).") from error
 

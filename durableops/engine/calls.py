@@ -14,10 +14,10 @@ from typing import Any
 
 from durableops import failpoints
 from durableops.authoring.definitions import ToolDefinition
-from durableops.clock import monotonic
+from durableops.clock import uptime
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, prepare
-from durableops.engine import django_side, large_results, local
+from durableops.engine import django_side, large_results, legacy, local
 from durableops.engine import results as recorded
 from durableops.engine.calling import LiveCall
 from durableops.engine.checks import check_may_go_on, flush_if_stale, stop_reason
@@ -101,7 +101,10 @@ def _calls(hand: Hand, tool: ToolDefinition, items: list[Mapping[str, Any]], *, 
         yield from _call_locally(hand, fresh, results)
     else:
         yield from _intend(hand, fresh, results, pending, concurrency=concurrency)
-        yield from send_all(hand, pending, concurrency=concurrency)
+        if tool.safety == "legacy":
+            yield from legacy.send_in_turn(hand, pending)
+        else:
+            yield from send_all(hand, pending, concurrency=concurrency)
     for n, one in pending.items():
         results[n] = one.value if one.error is None else one.error
     yield from large_results.read_all(hand, results)
@@ -169,6 +172,12 @@ def _answer(
         results[n] = window_closed(hand, prepared, known.id)
     elif known.state == "in_doubt" and (prepared.tool.safety != "keyed" or _is_closed(known)):
         results[n] = in_doubt(prepared, known.id)
+    elif known.state == "queued":
+        pending[n] = Pending(prepared=prepared, effect_id=known.id, window_closes=None)
+    elif prepared.tool.safety == "legacy":
+        # Whoever left the step said so already; this is the last of the nets below it.
+        hand.doubt(known.id, cause="interrupted", why="its sender left before it had an answer.")
+        results[n] = in_doubt(prepared, known.id)
     else:
         pending[n] = hand.under_way[known.id] = Pending(
             prepared=prepared,
@@ -182,7 +191,7 @@ def _answer(
 
 def _is_closed(known: KnownEffect) -> bool:
     """Whether the other side may have forgotten the key."""
-    return known.window_closes is not None and monotonic() > known.window_closes
+    return known.window_closes is not None and uptime() > known.window_closes
 
 
 def _conflict(hand: Hand, prepared: Prepared, known: KnownEffect) -> EffectConflict:
@@ -213,27 +222,36 @@ def _intend(
         for n, prepared in fresh.items():
             pending[n] = Pending(prepared=prepared, effect_id=None, window_closes=None)
         return
+    if next(iter(fresh.values())).tool.safety == "legacy":
+        yield from _take_over(hand, fresh, (yield from legacy.queue(hand, fresh)), results, pending)
+        return
     waves = math.ceil(len(fresh) / concurrency)
     intents = [_intent(hand, n, prepared, waves=waves) for n, prepared in fresh.items()]
-    began = monotonic()
+    began = uptime()
     written = yield Commit(hand.write(intents=intents))
     if not written.may_send:
         check_may_go_on(hand)
     failpoints.reach(failpoints.Point.AFTER_INTENT, hand.step.id)
-    taken = [prepared.slot for prepared in fresh.values() if prepared.slot not in written.intents]
+    yield from _take_over(hand, fresh, written.intents, results, pending)
+    for n, prepared in fresh.items():
+        if prepared.slot in written.intents:
+            window, one = prepared.tool.key_window, pending[n]
+            one.window_closes = None if window is None else began + window.total_seconds()
+            one.send_before = began + prepared.tool.timeout * waves
+            hand.under_way[written.intents[prepared.slot]] = one
+
+
+def _take_over(
+    hand: Hand, fresh: dict[int, Prepared], made: Mapping[str, int], results: list[Any], pending: dict[int, Pending]
+) -> Logic[None]:
+    """Take the effects that were made for these calls; a slot that somebody else took in between answers instead."""
+    taken = [prepared.slot for prepared in fresh.values() if prepared.slot not in made]
     known = (yield from load_slots(hand, taken)) if taken else {}
     for n, prepared in fresh.items():
-        effect_id = written.intents.get(prepared.slot)
-        if effect_id is None:
+        if prepared.slot in made:
+            pending[n] = Pending(prepared=prepared, effect_id=made[prepared.slot], window_closes=None)
+        else:
             _answer(hand, n, prepared, known[prepared.slot], results, pending)
-            continue
-        window = prepared.tool.key_window
-        pending[n] = hand.under_way[effect_id] = Pending(
-            prepared=prepared,
-            effect_id=effect_id,
-            window_closes=None if window is None else began + window.total_seconds(),
-            send_before=began + prepared.tool.timeout * waves,
-        )
 
 
 def _intent(hand: Hand, n: int, prepared: Prepared, *, waves: int) -> dict[str, Any]:
@@ -244,8 +262,8 @@ def _intent(hand: Hand, n: int, prepared: Prepared, *, waves: int) -> dict[str, 
         # The last wave of a batch is sent when all before it have taken as long as they may.
         "send_seconds": tool.timeout * waves,
         "quiet_seconds": tool.timeout * (waves + 1),
-        "remind_seconds": None,
-        "escalate_seconds": None,
+        "remind_seconds": tool.remind_after and tool.remind_after.total_seconds(),
+        "escalate_seconds": tool.escalate_after and tool.escalate_after.total_seconds(),
         "window_seconds": None if tool.key_window is None else tool.key_window.total_seconds(),
     }
 
@@ -257,7 +275,7 @@ def _call_locally(hand: Hand, fresh: dict[int, Prepared], results: list[Any]) ->
             run_id=str(hand.run_id),
             tenant=hand.claimed.tenant,
             attempt=1,
-            send_before=monotonic() + prepared.tool.timeout,
+            send_before=uptime() + prepared.tool.timeout,
             gone=lambda: stop_reason(hand) is not None,
         )
         identity = identity_of(hand, prepared)

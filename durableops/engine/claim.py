@@ -5,9 +5,9 @@ from __future__ import annotations
 from uuid import UUID
 
 from durableops.engine.database import Database
+from durableops.engine.queues import leave_effects
 from runs import claiming
 from runs.claiming import Claimed, Taker
-from runs.doubting import leave_effects
 from runs.transitions import fire_many
 
 

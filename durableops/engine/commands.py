@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from durableops.checkpoints import codec
-from durableops.engine import bell
+from durableops.engine import bell, queues
 from durableops.engine.acting import MAX_REASON_CHARACTERS as MAX_REASON_CHARACTERS
 from durableops.engine.acting import Done as Done
 from durableops.engine.acting import audit, locked, refused, write
@@ -46,6 +46,7 @@ def pause(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
         run.paused, run.paused_by = True, actor
         run.save(update_fields=["paused", "paused_by"])
         write(cursor, run, "pause", actor=actor, reason=reason, before={"paused": False}, after={"paused": True})
+        queues.let_others_go(cursor, [run.pk])
     settled = run.state != State.RUNNING
     return Done(run_id=run.pk, state=run.state, settled=settled, message="paused." if settled else "asked to pause.")
 
@@ -60,6 +61,7 @@ def resume(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
         by, run.paused, run.paused_by = run.paused_by, False, ""
         run.save(update_fields=["paused", "paused_by"])
         write(cursor, run, "resume", actor=actor, reason=reason, before={"paused_by": by}, after={"paused": False})
+        queues.let_others_go(cursor, [run.pk])
         transaction.on_commit(bell.ring)
     return Done(run_id=run.pk, state=run.state, settled=True, message="goes on.")
 

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from psycopg import errors
 
+from durableops.engine import bell, queues
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.hand import Hand
 from durableops.engine.outbox.posting import conflict_of
@@ -53,11 +55,26 @@ def execute(
 
     `before` and `also` run in the same transaction around the write, for what one statement cannot say.
     """
-    return _execute(database, hand, write, lambda write: _once(database, write, before=before, also=also))[0]
+    if not (freed := hand.frees(write)):
+        return _execute(database, hand, write, lambda write: _once(database, write, before=before, also=also))[0]
+    woken: list[UUID] = []
+
+    def pass_on(cursor: Cursor, written: Written) -> None:
+        if also is not None:
+            also(cursor, written)
+        woken[:] = queues.pass_on(cursor, freed)
+
+    found = _execute(database, hand, write, lambda write: _once(database, write, before=before, also=pass_on))[0]
+    if woken:
+        bell.ring(len(woken))
+    return found
 
 
 def execute_and_claim(database: Database, hand: Hand, write: FencedWrite, held: Held) -> None:
     """Commit what ends the run and take the next one with the same commit. Raises FenceLost as `execute` does."""
+    if hand.frees(write):
+        execute(database, hand, write)
+        return
     in_hand, lost_before = held.in_hand, hand.answers_lost
     with in_hand.claiming():
         attached = claiming.with_next(in_hand.taker())
@@ -96,6 +113,7 @@ def _execute(
             raise
         if found is None:
             hand.lost = True
+            hand.put_back(write)
             raise FenceLost(
                 f"run {hand.run_id} is not held under fence {write.fence} at checkpoint {write.seq} any more."
             )

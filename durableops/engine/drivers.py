@@ -34,10 +34,11 @@ from durableops.engine.ops import (
     Op,
     Pause,
 )
-from durableops.errors import CallTimeout, ControlSignal
-from runs.fenced import FencedWrite, Written
+from durableops.errors import CallTimeout, ControlSignal, Suspended
+from runs.fenced import Written
 
 POOL_THREADS = 64
+ANSWER_SLICE_SECONDS = 0.05
 PAUSE_SLICE_SECONDS = 0.5
 """A pause looks this often whether its time limits have come; what is noticed from outside ends it at once."""
 
@@ -73,7 +74,7 @@ class SyncDriver:
             django_side.let_go()
         match op:
             case Commit():
-                return commit.execute(self.database, self.hand, op.write)
+                return commit.execute(self.database, self.hand, op.write, also=op.also)
             case Ask():
                 return op.work(self.database)
             case InvokeMany():
@@ -122,6 +123,12 @@ class AsyncDriver:
         except StopIteration as done:
             value: T = done.value
             return value
+        except Suspended as signal:
+            # It can wait until other tasks of the step have their answers from systems that are never asked twice.
+            while any(call.must_be_answered for call in self.hand.under_way.values()):
+                await asyncio.sleep(ANSWER_SLICE_SECONDS)
+            self.hand.leaving = signal
+            raise
         except ControlSignal as signal:
             self.hand.leaving = signal
             raise
@@ -129,7 +136,7 @@ class AsyncDriver:
     async def perform(self, op: Op) -> Any:
         match op:
             case Commit():
-                return await self._commit(op.write)
+                return await self._commit(op)
             case InvokeMany():
                 return TaskBatch(op)
             case Collect():
@@ -145,15 +152,15 @@ class AsyncDriver:
             case _:
                 return await _to_its_end(_database_threads(), self._sync.perform, op)
 
-    async def _commit(self, write: FencedWrite) -> Written:
+    async def _commit(self, op: Commit) -> Written:
         try:
             await self._turn.acquire()
         except asyncio.CancelledError:
-            self.hand.resume_pending(write)
+            self.hand.resume_pending(op.write)
             raise
         try:
-            now = replace(write, fence=self.hand.fence, seq=self.hand.head_seq)
-            written: Written = await _to_its_end(_database_threads(), self._sync.perform, Commit(now))
+            now = replace(op.write, fence=self.hand.fence, seq=self.hand.head_seq)
+            written: Written = await _to_its_end(_database_threads(), self._sync.perform, replace(op, write=now))
             return written
         finally:
             self._turn.release()

@@ -9,16 +9,16 @@ from durableops import failpoints
 from durableops.checkpoints import codec
 from durableops.checkpoints.failures import describe_error, describe_traceback
 from durableops.clock import monotonic
-from durableops.engine import bell, commit, inbound, retries
+from durableops.engine import bell, commit, inbound, queues, retries
 from durableops.engine.checks import DeadlinePassed, HandBack, WorkerStopping
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.family import cancel_children, close_waits, create_children, nudge_parent
 from durableops.engine.hand import Hand
+from durableops.engine.queues import leave_effects
 from durableops.engine.waits import Expired, Suspend
 from durableops.engine.waking import db_now, wake
 from durableops.errors import ControlSignal, EffectInDoubt, FenceLost, RunCancelled, RunPaused, StepTimeout
 from durableops.limits.clocks import Clock, Firing, Phase
-from runs.doubting import leave_effects
 from runs.fenced import CheckpointRow, Written
 from runs.transitions import Cursor, TransitionRefused, fire, record_event
 
@@ -144,7 +144,7 @@ def _after_suspend(cursor: Cursor, hand: Hand, signal: Suspend) -> bool:
                         tenant_id=hand.claimed.tenant_id, actor=f"run {hand.run_id}")  # fmt: skip
     if wait["kind"] == "event":
         return inbound.match_wait(cursor, run_id=hand.run_id, wait_id=wait_id)
-    return False
+    return wait["kind"] == "turn" and bool(queues.pass_on(cursor, [wait["name"]]))
 
 
 def fail_attempt(database: Database, hand: Hand, error: BaseException) -> bool:
@@ -242,7 +242,11 @@ def reject_late_result(database: Database, hand: Hand, lost: FenceLost) -> None:
                 attempt=hand.attempt,
                 fence=hand.fence,
                 worker_id=hand.worker_id,
-                data={"entered_seconds_ago": round(monotonic() - hand.entered_at, 3)},
+                data={
+                    "entered_seconds_ago": round(monotonic() - hand.entered_at, 3),
+                    # They settle nothing any more, and may help whoever has to.
+                    "outcomes": hand.answers_that_came_too_late(),
+                },
             )
     except ConnectionLost as error:
         logger.warning("the refusal of a late result of run %s could not be recorded: %s", hand.run_id, error)

@@ -8,9 +8,9 @@ from uuid import UUID
 from durableops import failpoints
 from durableops.engine import bell
 from durableops.engine.database import ConnectionLost, Database
+from durableops.engine.queues import leave_effects
 from durableops.engine.start import NewRun, insert
 from durableops.engine.waking import Closing, close_wait
-from runs.doubting import leave_effects
 from runs.ids import uuid7
 from runs.transitions import Cursor, fire, fire_many, record_event
 

@@ -15,8 +15,8 @@ from durableops.engine.database import Database
 from durableops.engine.endings import deadline_firing
 from durableops.engine.family import cancel_children, close_waits, nudge_parent
 from durableops.engine.hand import Hand
+from durableops.engine.queues import leave_effects
 from durableops.errors import ControlSignal, FenceLost, RunCancelled, RunPaused
-from runs.doubting import leave_effects
 from runs.transitions import Cursor, TransitionRefused, fire, record_event
 
 logger = logging.getLogger("durableops.forcing")

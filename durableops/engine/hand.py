@@ -42,7 +42,7 @@ class KnownEffect:
     error_class: str
     error_message: str
     window_closes: float | None
-    """On this process's monotonic clock; None when the downstream never forgets."""
+    """On `clock.uptime`; None when the downstream never forgets."""
     fence: int
 
 
@@ -91,6 +91,10 @@ class UnderWay(Protocol):
     @property
     def certainly_unsent(self) -> bool:
         """Whether nothing of it can have reached the other side, and nobody is about to send it."""
+
+    @property
+    def must_be_answered(self) -> bool:
+        """Whether it is on the wire and would be in doubt if its step were left now."""
 
 
 class Hand:
@@ -172,6 +176,8 @@ class Hand:
         """Calls of this entry by effect, from their intent on."""
         self.gave_up: dict[int, dict[str, Any]] = {}
         """Calls of this entry that gave up without an outcome: in doubt, once the step goes on without them."""
+        self.holds: dict[int, str] = {}
+        """Calls of this entry that have a place in the queue of a system, or are on the wire to it."""
         self.leftovers = self.resumed
         """Whether an earlier entry may have left effects without an outcome that this one did not ask for."""
         self.entries += 1
@@ -230,16 +236,33 @@ class Hand:
         self._outcomes[effect_id] = {**self._outcomes.get(effect_id, {"reused": 0}), "id": effect_id, **outcome}
         self.newest_effect = max(self.newest_effect, effect_id)
 
+    def answers_that_came_too_late(self) -> list[dict[str, Any]]:
+        """What calls brought whose outcome could not be written any more, as references."""
+        return [
+            {"effect": row["id"], "state": row["state"], "downstream_id": row.get("downstream_id") or ""}
+            for row in self._outcomes.values()
+            if row.get("state")
+        ]
+
+    def frees(self, write: FencedWrite) -> set[str]:
+        """The systems at which somebody else may be next once this write is committed."""
+        if not self.holds:
+            return set()
+        if write.leaves:
+            return set(self.holds.values())
+        done = (row["id"] for row in write.outcomes if row.get("state"))
+        return {self.holds[effect_id] for effect_id in done if effect_id in self.holds}
+
     def give_up(self, effect_id: int, *, cause: str, why: str) -> None:
         """Note that nobody is at an effect any more and that it may have happened. Its step may still ask again."""
         self.under_way.pop(effect_id, None)
         self.gave_up[effect_id] = {"id": effect_id, "cause": cause, "why": why}
         self.newest_effect = max(self.newest_effect, effect_id)
 
-    def doubt(self, effect_id: int, *, cause: str, why: str) -> None:
+    def doubt(self, effect_id: int, *, cause: str, why: str, response: dict[str, Any] | None = None) -> None:
         """Note that an effect's outcome is unknown and that it is not sent again; committed with what comes next."""
         self.under_way.pop(effect_id, None)
-        self._doubts[effect_id] = {"id": effect_id, "cause": cause, "why": why}
+        self._doubts[effect_id] = {"id": effect_id, "cause": cause, "why": why, "response": response}
         self.newest_effect = max(self.newest_effect, effect_id)
 
     def reuse(self, effect_id: int) -> None:
@@ -327,7 +350,8 @@ class Hand:
 
         Returns why they are left, empty if none can be, and the effects that are not: their calls go on.
         """
-        if (checkpoint is None and transition is None) or not (self.under_way or self.gave_up or self.leftovers):
+        open_ = self.under_way or self.gave_up or self.holds or self.leftovers
+        if (checkpoint is None and transition is None) or not open_:
             return "", []
         if checkpoint is not None and checkpoint.kind == "page" and transition is None:
             # Other tasks of an async step may be in the middle of a call.
@@ -374,6 +398,9 @@ class Hand:
         self.deadline = _at(found.deadline_left)
         self.last_commit = monotonic()
         self.newest_effect = max([self.newest_effect, *found.intents.values(), *found.messages.values()])
+        for row in write.outcomes:
+            if row.get("state"):
+                self.holds.pop(row["id"], None)
         if write.checkpoint is not None:
             self.leftovers = False
             self.gave_up = {}

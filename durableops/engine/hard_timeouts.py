@@ -7,10 +7,10 @@ import random
 from durableops.authoring import registry
 from durableops.clock import monotonic
 from durableops.engine import retries
+from durableops.engine.queues import leave_effects
 from durableops.engine.watch import Watched, shown
 from durableops.errors import StepTimeout, WorkflowNotFound
 from durableops.limits.clocks import Clock, Firing, Phase
-from runs.doubting import leave_effects
 from runs.states import TRANSITIONS
 from runs.transitions import Cursor, TransitionRefused, fire, record_event
 

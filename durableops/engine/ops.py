@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from durableops.authoring.definitions import ToolDefinition
 from durableops.engine.calling import LiveCall
 from durableops.engine.database import Database
-from runs.fenced import FencedWrite
+from runs.fenced import FencedWrite, Written
+from runs.transitions import Cursor
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Commit:
     """Commit a fenced write. Answers with runs.fenced.Written; raises FenceLost when the run is not ours any more."""
 
     write: FencedWrite
+    also: Callable[[Cursor, Written], None] | None = None
+    """What one statement cannot say: done in the same transaction, after the write."""
 
 
 @dataclass(frozen=True)

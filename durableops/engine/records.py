@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from durableops.clock import monotonic
+from durableops.clock import uptime
 from durableops.engine.database import Database
 from durableops.engine.hand import Hand, KnownEffect, KnownWait
 from durableops.engine.ops import Ask, Logic
@@ -61,6 +61,6 @@ def _effect(row: tuple[Any, ...]) -> KnownEffect:
         result=result,
         error_class=error_class,
         error_message=error_message,
-        window_closes=None if window_left is None else monotonic() + window_left,
+        window_closes=None if window_left is None else uptime() + window_left,
         fence=fence,
     )

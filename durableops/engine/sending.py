@@ -9,7 +9,7 @@ from typing import Any
 from durableops import failpoints
 from durableops.checkpoints import codec
 from durableops.checkpoints.failures import safe_text
-from durableops.clock import monotonic
+from durableops.clock import uptime
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, summarize
 from durableops.engine import large_results, results
@@ -47,13 +47,15 @@ class Pending:
     repeat_because: str = ""
     """Why the next sending is not the first."""
     send_before: float = math.inf
-    """Monotonic clock, read before the intent was committed: after this somebody may have settled it."""
+    """On `clock.uptime`, read before the intent was committed: after this somebody may have settled it."""
     maybe_sent: bool = False
     """Whether any attempt may have reached the other side."""
     in_flight: bool = False
     """Whether an attempt has begun and not answered."""
     error: BaseException | None = None
     value: Any = None
+    live: LiveCall | None = None
+    """The attempt that was made last."""
     large: str | None = None
     """A result that is to be kept as a file."""
     done: bool = False
@@ -62,6 +64,11 @@ class Pending:
     def certainly_unsent(self) -> bool:
         """See hand.UnderWay."""
         return not (self.maybe_sent or self.in_flight)
+
+    @property
+    def must_be_answered(self) -> bool:
+        """See hand.UnderWay."""
+        return self.in_flight and self.prepared.tool.safety == "legacy"
 
 
 def send_all(hand: Hand, pending: dict[int, Pending], *, concurrency: int) -> Logic[None]:
@@ -123,7 +130,7 @@ def _withdraw_if_stopped(hand: Hand, waiting: list[Pending]) -> None:
 def _invoke(hand: Hand, one: Pending) -> Invoke:
     one.attempt += 1
     entry = hand.entries
-    live = LiveCall(
+    live = one.live = LiveCall(
         one.prepared,
         run_id=str(hand.run_id),
         tenant=hand.claimed.tenant,
@@ -138,7 +145,7 @@ def _commit_repeats(hand: Hand, repeats: list[Pending], *, waves: int) -> Logic[
     """Before anything goes out a second time, the reason stands on the timeline and the count in its record."""
     known = [one for one in repeats if one.effect_id is not None]
     for one in known:
-        if one.window_closes is not None and monotonic() > one.window_closes:
+        if one.window_closes is not None and uptime() > one.window_closes:
             one.done, one.error = True, window_closed(hand, one.prepared, one.effect_id or 0)
     known = [one for one in known if not one.done]
     if not known:
@@ -160,7 +167,7 @@ def _commit_repeats(hand: Hand, repeats: list[Pending], *, waves: int) -> Logic[
         )
     hand.repeat(len(sent))
     seconds = max(one.prepared.tool.timeout for one in known) * waves
-    send_before = monotonic() + seconds
+    send_before = uptime() + seconds
     ids = [one.effect_id for one in known]
     written = yield Commit(hand.write(repeats=ids, unsent=unsent, repeat_seconds=seconds))
     if not written.may_send:
@@ -187,6 +194,9 @@ def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
         one.done, one.error = True, error
         _note(hand, one, state="refused", error=error)
         return None
+    if one.prepared.tool.safety == "legacy" and not isinstance(error, NotSent):
+        _take_doubt(hand, one, attempt, error)
+        return None
     retry = one.prepared.tool.retry
     # A 429 is an answer too, but nobody promises that nothing was done before it was given.
     one.maybe_sent = one.maybe_sent or not isinstance(error, NotSent)
@@ -209,6 +219,23 @@ def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
     if isinstance(error, RetryLater):
         pause = max(pause, min(error.after_seconds, get_conf().call_retry_after_cap_seconds))
     return pause
+
+
+def _take_doubt(hand: Hand, one: Pending, attempt: Attempt, error: BaseException) -> None:
+    """The other side may have done it and would do it again: nobody but a person or a probe knows, and it stays so."""
+    timed_out = is_timeout(error)
+    if timed_out:
+        _note_timeout(hand, one, attempt, next_state="in doubt")
+    why = _short(error) if timed_out else f"{type(error).__name__}: {_short(error)}"
+    cause = "call_timeout" if timed_out else "call_failed"
+    hand.doubt(one.effect_id or 0, cause=cause, why=why, response=_response(one))
+    one.done, one.error = True, in_doubt(one.prepared, one.effect_id or 0)
+    one.error.__cause__ = error
+
+
+def _response(one: Pending) -> dict[str, Any] | None:
+    """What a legacy system answered, for people: of other classes the result is enough."""
+    return one.live.response if one.live is not None and one.prepared.tool.safety == "legacy" else None
 
 
 def _take_result(hand: Hand, one: Pending, value: Any) -> None:
@@ -239,7 +266,7 @@ def _settle_result(hand: Hand, one: Pending, text: str | None) -> None:
     if one.effect_id is None:
         _record_read(hand, one, state="succeeded", result=text)
     else:
-        hand.settle(one.effect_id, state="succeeded", result=text, downstream_id=downstream)
+        hand.settle(one.effect_id, state="succeeded", result=text, downstream_id=downstream, response=_response(one))
 
 
 def _note(hand: Hand, one: Pending, *, state: str, error: DurableOpsError) -> None:
@@ -247,7 +274,7 @@ def _note(hand: Hand, one: Pending, *, state: str, error: DurableOpsError) -> No
     if one.effect_id is None:
         _record_read(hand, one, state=state, result=None, **facts)
     else:
-        hand.settle(one.effect_id, state=state, **facts)
+        hand.settle(one.effect_id, state=state, response=_response(one), **facts)
 
 
 def _record_read(

@@ -17,12 +17,13 @@ from durableops.engine.database import Database
 from durableops.engine.hand import Hand, KnownWait
 from durableops.engine.ops import Ask, Compute, Logic
 from durableops.engine.records import ensure_loaded
-from durableops.errors import Fatal, InputRefused, RunCancelled, Suspended, WaitTimeout
+from durableops.engine.suspending import Suspend as Suspend
+from durableops.engine.suspending import not_too_long
+from durableops.engine.suspending import wait_row as wait_row
+from durableops.errors import Fatal, InputRefused, RunCancelled, WaitTimeout
 from durableops.masking import mask, mask_text
 
 ON_TIMEOUT = ("raise", "continue", "cancel", "fail")
-LONGEST = timedelta(days=365 * 100)
-"""No wait is longer than a hundred years: beyond that a date is a mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,17 +33,6 @@ class Answer:
     approved: bool
     by: str
     comment: str = ""
-
-
-class Suspend(Suspended):
-    """Leave the step and wait."""
-
-    def __init__(self, wait: dict[str, Any], *, children: list[Any] | None = None, again: bool = False) -> None:
-        super().__init__(f"waits for {wait['kind']} {wait['name']!r}.")
-        self.wait = wait
-        self.children = children
-        self.again = again
-        """Whether the wait is on record and simply goes on."""
 
 
 class Expired(RunCancelled):
@@ -128,7 +118,7 @@ def _database_now(database: Database) -> datetime:
 
 def _sleep_on(known: KnownWait | None, name: str, key: str, length: timedelta) -> None:
     if known is None and length > timedelta(0):
-        raise Suspend(wait_row("time", name, key, due=_not_too_long(length), on_timeout="continue"))
+        raise Suspend(wait_row("time", name, key, due=not_too_long(length), on_timeout="continue"))
     if known is not None and known.state == "open" and not known.due:
         raise Suspend(wait_row("time", name, key), again=True)
 
@@ -180,27 +170,6 @@ def _answered(hand: Hand, kind: str, name: str, known: KnownWait) -> Any:
     raise Expired(detail, policy=known.on_timeout)
 
 
-def wait_row(
-    kind: str, name: str, key: str, *, correlation: str = "", due: timedelta | None = None,
-    expires: timedelta | None = None, on_timeout: str = "raise", turns: int = 0, question: str = "", facts: str = "",
-    facts_hash: str = "", since: str | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    return {
-        "kind": kind,
-        "name": name,
-        "author_key": key,
-        "correlation": correlation,
-        "since": since,
-        "due_seconds": None if due is None else due.total_seconds(),
-        "expires_seconds": None if expires is None else _not_too_long(expires).total_seconds(),
-        "on_timeout": on_timeout,
-        "turns": turns,
-        "question": question,
-        "facts": facts,
-        "facts_hash": facts_hash,
-    }
-
-
 def _checked(text: str, what: str) -> None:
     try:
         codec.check_key(text, what=what)
@@ -213,9 +182,3 @@ def _seconds(value: float) -> timedelta:
         return timedelta(seconds=value)
     except (OverflowError, ValueError):
         raise Fatal(f"a sleep of {value!r} seconds was asked for; give a finite number of seconds.") from None
-
-
-def _not_too_long(length: timedelta) -> timedelta:
-    if length > LONGEST:
-        raise Fatal(f"a wait of {length.days} days was asked for; at most {LONGEST.days} are possible.")
-    return length

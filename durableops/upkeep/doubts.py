@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from durableops.engine import bell
 from durableops.engine.database import Database
-from runs.doubting import BLOCKED, leave_effects, opened
+from durableops.engine.queues import leave_effects
+from runs.doubting import BLOCKED, opened
 from runs.transitions import fire_many
 
 BATCH = 200

@@ -5,12 +5,13 @@ Level-triggered: each pass looks at how things are, not at what was announced.
 
 from __future__ import annotations
 
-from durableops.engine import bell
+from durableops.engine import bell, queues
 from durableops.engine.claim import claimable
 from durableops.engine.database import Database
 from durableops.engine.family import sweep_parents
 from durableops.engine.inbound import match_wait
 from durableops.upkeep import doubts, loose_files
+from runs.queues import stuck
 from runs.transitions import fire_many
 
 BATCH = 200
@@ -23,7 +24,9 @@ WHERE w.state = 'open' AND w.kind = 'event' AND EXISTS (
       AND NOT EXISTS (SELECT 1 FROM runs_wait o WHERE o.run_id = w.run_id AND o.inbound_event_id = e.id))
 ORDER BY w.id LIMIT %s"""
 _ANSWERED = (
-    "r.state = 'waiting' AND NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = r.id AND w.state = 'open')"
+    "r.state = 'waiting' AND NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = r.id AND w.state = 'open'"
+    " AND NOT (w.kind = 'turn' AND w.correlation = '' AND NOT EXISTS (SELECT 1 FROM runs_effect e"
+    " WHERE e.run_id = r.id AND e.system = w.name AND e.state = 'queued' AND e.safety = 'legacy')))"
     " ORDER BY r.id LIMIT 200 FOR NO KEY UPDATE SKIP LOCKED"
 )
 _DEAD_WAITS = """
@@ -63,10 +66,21 @@ def wake_answered(database: Database) -> int:
     return len(woken)
 
 
+def wake_turns(database: Database) -> int:
+    """Wake whoever is next at systems that are free: a switch was lifted, a word was lost, a run was passed by."""
+    woken = 0
+    with database.cursor() as cursor:
+        systems = stuck(cursor)
+    for system in systems:
+        with database.transaction() as cursor:
+            woken += len(queues.pass_on(cursor, [system]))
+    return woken
+
+
 def sweep(database: Database) -> int:
     """One pass over everything. Returns how many things were put right."""
     found = match_events(database) + wake_answered(database) + sweep_parents(database)
-    found += doubts.put_in_doubt(database) + doubts.wake_settled(database)
+    found += wake_turns(database) + doubts.put_in_doubt(database) + doubts.wake_settled(database)
     loose_files.remove_some(database)
     with database.cursor() as cursor:
         cursor.execute(_DEAD_WAITS)

@@ -13,7 +13,7 @@ import pytest
 from durableops import NotSent, Refused, RetryLater
 from durableops.authoring import registry
 from durableops.authoring.decorators import tool
-from durableops.clock import monotonic
+from durableops.clock import uptime
 from durableops.effects.idempotency import prepare
 from durableops.engine import calling
 from durableops.engine.calling import LiveCall
@@ -51,7 +51,7 @@ def live(*, send_before: float | None = None, gone: bool = False) -> LiveCall:
     )
     return LiveCall(
         prepared, run_id="1", tenant="acme", attempt=1,
-        send_before=monotonic() + 5 if send_before is None else send_before, gone=lambda: gone,
+        send_before=uptime() + 5 if send_before is None else send_before, gone=lambda: gone,
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def test_connection_that_broke_later_leaves_the_outcome_unknown(answer, error):
 
 
 def test_nothing_is_sent_past_the_time_to_send_or_for_a_run_that_was_stopped(answer):
-    for call in (live(send_before=monotonic() - 1), live(gone=True)):
+    for call in (live(send_before=uptime() - 1), live(gone=True)):
         with pytest.raises(NotSent):
             call.request("POST", "http://desk/")
         with pytest.raises(NotSent):

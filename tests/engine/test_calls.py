@@ -747,8 +747,8 @@ def test_call_held_up_past_its_time_to_send_is_not_sent(engine, monkeypatch):
 
     desk = Desk()
     send = keyed(desk, timeout=30.0, retry=ONCE)
-    real = clock.monotonic
-    monkeypatch.setattr(calling, "monotonic", lambda: real() + 31.0)
+    real = clock.uptime
+    monkeypatch.setattr(calling, "uptime", lambda: real() + 31.0)
     one_step(lambda run: run.call(send, resource="r1"), retry=ONCE)
     run = engine.run("one")
     assert run.state == "failed"

@@ -263,6 +263,12 @@ BREAKS: list[tuple[str, str]] = [
             UPDATE runs_run SET state_since = now() - interval '1 hour' WHERE id = {PATIENT}""",
     ),
     (
+        "open_wait_has_a_waker",
+        f"""
+            UPDATE runs_wait SET kind = 'turn', correlation = '' WHERE run_id = {PATIENT};
+            UPDATE runs_run SET state_since = now() - interval '1 hour' WHERE id = {PATIENT}""",
+    ),
+    (
         "awaited_event_that_arrived_was_delivered",
         f"""
             UPDATE runs_wait SET name = 'news', since = now() - interval '2 days',
@@ -465,6 +471,21 @@ BREAKS: list[tuple[str, str]] = [
         "one_call_at_a_time_goes_to_a_legacy_system",
         f"""
             UPDATE runs_effect SET holds_system = true WHERE {ROW_0}""",
+    ),
+    (
+        "queued_call_has_a_waker",
+        f"""
+            UPDATE runs_effect SET state = 'queued', safety = 'legacy', completed_at = NULL WHERE {ROW_0};
+            UPDATE runs_run SET finished_at = now() - interval '1 minute' WHERE id = {STORY}""",
+    ),
+    (
+        "queued_call_has_a_waker",
+        f"""
+            INSERT INTO runs_system (name, first_used_at) VALUES ('ledger', now());
+            UPDATE runs_effect SET state = 'queued', safety = 'legacy', system = 'ledger', queue_order = 1,
+                completed_at = NULL, run_id = {PATIENT} WHERE {ROW_0};
+            UPDATE runs_wait SET kind = 'turn', name = 'ledger', correlation = '' WHERE run_id = {PATIENT};
+            UPDATE runs_run SET state_since = now() - interval '1 minute' WHERE id = {PATIENT}""",
     ),
     (
         "effect_was_written_under_a_fence_its_run_had",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from durableops.upkeep.invariants.check import HISTORIES, NEWEST, SETTLED, Check
+from runs.queues import able
 
 _OF = f"e.run_id IN {NEWEST}"
 _EFFECTS = f"the effects of {HISTORIES}"
@@ -117,6 +118,33 @@ CHECKS = (
             UNION ALL
             SELECT e.id, format('it is %%s and holds system %%L', e.state, e.system)
             FROM runs_effect e WHERE e.holds_system AND e.state NOT IN ('intended', 'in_doubt')""",
+    ),
+    Check(
+        name="queued_call_has_a_waker",
+        promise=7,
+        looks_at="every call that waits for its turn at a legacy system",
+        broken=f"""
+            SELECT o.id, format('its run is %%s: nobody asks for its turn', r.state)
+            FROM runs_effect o JOIN runs_run r ON r.id = o.run_id
+            WHERE o.state = 'queued' AND o.safety = 'legacy' AND r.finished_at < {SETTLED}
+            UNION ALL
+            SELECT h.id, format('system %%L is free since before %%s, and run %%s, which is next, was not woken',
+                s.name, h.since, h.run_id)
+            FROM runs_system s CROSS JOIN LATERAL (
+                SELECT o.id, o.run_id, r.state, r.state_since AS since
+                FROM runs_effect o JOIN runs_run r ON r.id = o.run_id
+                WHERE o.system = s.name AND o.state = 'queued' AND o.safety = 'legacy' AND {able("r")}
+                ORDER BY o.queue_order LIMIT 1) h
+            WHERE NOT s.paused AND h.state = 'waiting' AND h.since < {SETTLED} AND NOT EXISTS (
+                SELECT 1 FROM runs_effect x WHERE x.system = s.name AND x.holds_system)
+              AND NOT EXISTS (SELECT 1 FROM runs_effect x WHERE x.system = s.name AND x.completed_at > {SETTLED})""",
+        explained="""
+            SELECT o.id, CASE WHEN s.paused THEN format('system %%s is paused by %%s', s.name, s.paused_by)
+                WHEN r.paused THEN format('its run is paused by %%s', r.paused_by)
+                ELSE format('a call in doubt (effect %%s) holds system %%s', x.id, s.name) END
+            FROM runs_effect o JOIN runs_run r ON r.id = o.run_id JOIN runs_system s ON s.name = o.system
+            LEFT JOIN runs_effect x ON x.system = s.name AND x.holds_system AND x.state = 'in_doubt'
+            WHERE o.state = 'queued' AND o.safety = 'legacy' AND (s.paused OR r.paused OR x.id IS NOT NULL)""",
     ),
     Check(
         name="effect_was_written_under_a_fence_its_run_had",

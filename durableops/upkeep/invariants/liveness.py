@@ -53,13 +53,17 @@ CHECKS = (
             SELECT w.id, format('%%s %%L of run %%s: %%s', w.kind, w.name, w.run_id, CASE
                 WHEN w.kind IN ('time', 'poll') AND w.due_at IS NULL THEN 'it has no time to go on at'
                 WHEN w.kind IN ('time', 'poll') THEN format('it was due at %%s', w.due_at)
+                WHEN w.kind = 'turn' THEN 'it has no place in that queue'
                 ELSE 'all its child runs have finished' END)
             FROM runs_wait w JOIN runs_run r ON r.id = w.run_id
             WHERE w.state = 'open' AND r.state = 'waiting' AND r.state_since < {SETTLED} AND (
                 (w.kind IN ('time', 'poll') AND (w.due_at IS NULL OR w.due_at < {SETTLED}))
                 OR (w.kind = 'children' AND NOT EXISTS (
                     SELECT 1 FROM runs_run c WHERE c.parent_wait_id = w.id
-                    AND (c.finished_at IS NULL OR c.finished_at > {SETTLED}))))""",
+                    AND (c.finished_at IS NULL OR c.finished_at > {SETTLED})))
+                OR (w.kind = 'turn' AND w.correlation = '' AND NOT EXISTS (
+                    SELECT 1 FROM runs_effect e WHERE e.run_id = w.run_id AND e.system = w.name
+                    AND e.state = 'queued' AND e.safety = 'legacy')))""",
         explained="""
             SELECT w.id, format('%%s %%L of run %%s has no timeout: it waits until somebody answers',
                 w.kind, w.name, w.run_id)
