@@ -11,6 +11,7 @@ from django.contrib.auth import get_user_model
 
 from durableops.checkpoints import codec
 from durableops.engine import commands
+from durableops.engine.files import TOOL as FILES
 from durableops.engine.start import start
 from durableops.engine.tenants import get_or_make_tenant
 from examples.demo.account import Effect, Records, Repeat
@@ -120,8 +121,9 @@ def totals(run_id: UUID) -> tuple[dict[str, Any], int, int]:
 
 
 def records_of(run_id: UUID) -> Records:
-    """Our side of the account."""
-    effects = IdempotencyRecord.objects.filter(run_id=run_id).values_list("key", "state", "resource")
+    """Our side of the account. Files that the run keeps are effects too, and none of the desk's."""
+    sent = IdempotencyRecord.objects.filter(run_id=run_id).exclude(tool=FILES)
+    effects = sent.values_list("key", "state", "resource")
     repeats = (
         RunEvent.objects.filter(run_id=run_id, event="effects_repeated").order_by("id").values_list("data", flat=True)
     )

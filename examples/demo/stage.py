@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import selectors
 import socket
 import sys
 import time
@@ -17,12 +15,12 @@ from pathlib import Path
 import httpx
 from django.core.management import get_commands
 
+from durableops.upkeep.drills.checks import DrillStopped
 from examples.demo.desk_client import DeskClient
 from examples.demo.options import CHECKOUT, Options, set_desk_address
 from examples.demo.processes import Troupe
 
 WORKERS = 2
-DESK_STARTS_WITHIN_SECONDS = 20.0
 CONSOLE_STARTS_WITHIN_SECONDS = 30.0
 
 
@@ -57,12 +55,12 @@ def set_stage(options: Options) -> Iterator[Stage]:
     """Start everything; stop it on the way out, however that is taken."""
     with ExitStack() as stack:
         troupe = Troupe(folder=CHECKOUT, logs=options.folder / "logs", environment=os.environ)
-        stack.callback(troupe.stop)
+        stack.callback(troupe.dismiss)
         desk = _start_desk(troupe, options.folder / "desk")
         set_desk_address(desk.url)
-        troupe.start("upkeep", _manage("upkeep"), restart=True)
+        troupe.keep("upkeep", _manage("upkeep"))
         for number in range(1, WORKERS + 1):
-            troupe.start(f"worker-{number}", _manage("worker"), restart=True)
+            troupe.keep(f"worker-{number}", _manage("worker"))
         console = _start_console(troupe) if has_console(options) else ""
         yield Stage(troupe=troupe, desk=desk, console=console)
 
@@ -78,21 +76,16 @@ def _manage(*arguments: str) -> list[str]:
 
 def _start_desk(troupe: Troupe, data: Path) -> DeskClient:
     command = [sys.executable, "-m", "examples.ticket_desk", "--data", str(data), "--stop-at-end-of-input"]
-    member = troupe.start("desk", command, answers=True)
-    out = member.process.stdout
-    assert out is not None
-    with selectors.DefaultSelector() as selector:
-        selector.register(out, selectors.EVENT_READ)
-        line = out.readline() if selector.select(DESK_STARTS_WITHIN_SECONDS) else ""
-    if not line:
-        raise StageError(f"the ticket desk did not start; see {troupe.logs / 'desk.log'}.")
-    return DeskClient(json.loads(line)["url"])
+    try:
+        return DeskClient(troupe.start("desk", command, answers=True).answer["url"])
+    except DrillStopped as stopped:
+        raise StageError(str(stopped)) from None
 
 
 def _start_console(troupe: Troupe) -> str:
     os.environ["DURABLEOPS_DEMO"] = "1"  # it explains itself, and lets people kill workers
     address = f"127.0.0.1:{_free_port()}"
-    member = troupe.start("web", _manage("web", "--bind", address), restart=True)
+    member = troupe.keep("web", _manage("web", "--bind", address))
     url, deadline = f"http://{address}/", time.monotonic() + CONSOLE_STARTS_WITHIN_SECONDS
     while not _answers(f"{url}sign-in/"):
         if member.process.poll() is not None or time.monotonic() > deadline:

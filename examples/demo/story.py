@@ -89,7 +89,7 @@ class Story:
         if not self.options.once and record.was_interrupted(run_id):
             self._let_go(self.faults.hold)  # somebody killed a worker already: that is the scene
             return
-        member = self.stage.troupe.with_pid(view.worker_pid)
+        member = self.stage.troupe.find(view.worker_pid)
         if member is None:
             raise StageError(f"run {run_id} is held by process {view.worker_pid}, which this demo did not start.")
         self.stage.troupe.kill(member)

@@ -1,4 +1,4 @@
-"""The processes of a drill: real commands in process groups of their own, logs in files, and ways to strike them."""
+"""Real processes for drills and demos: commands in process groups of their own, logs in files, ways to strike them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,39 +43,50 @@ class Cast:
     folder: Path
     """Where they work: the checkout, or the folder that holds `manage.py`."""
     logs: Path
-    environment: dict[str, str]
+    environment: MutableMapping[str, str]
     members: list[Member] = field(default_factory=list)
+    grace_seconds: float = GRACE_SECONDS
+    """How long one that is asked to stop may take."""
+    last_signal: signal.Signals = signal.SIGKILL
+    """What each gets from the kernel when we are killed ourselves; only this ends one that is frozen."""
 
     def start(self, name: str, command: Sequence[str], *, answers: bool = False) -> Member:
         """Start a process; of one that `answers`, read the JSON line it prints when it is ready."""
-        with (self.logs / f"{name}.log").open("a", encoding="utf-8") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=self.environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE if answers else log,
-                stderr=log,
-                text=True,
-                start_new_session=True,  # a session is a process group too: parent and child are struck together
-                preexec_fn=_die_with_parent(),
-            )
-        member = Member(name=name, process=process)
+        member = Member(name=name, process=self.spawn(name, command, answers=answers))
         self.members.append(member)
         if answers:
             member.answer = self._first_line(member)
         return member
 
+    def spawn(self, name: str, command: Sequence[str], *, answers: bool = False) -> subprocess.Popen[str]:
+        """Start a process without making it a member."""
+        with (self.logs / f"{name}.log").open("a", encoding="utf-8") as log:
+            return subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=dict(self.environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if answers else log,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # a session is a process group too: parent and child are struck together
+                preexec_fn=_die_with_parent(self.last_signal),
+            )
+
     def manage(self, name: str, *arguments: str) -> Member:
         """Start a management command."""
         return self.start(name, [sys.executable, str(self.folder / "manage.py"), *arguments])
 
+    def find(self, pid: int) -> Member | None:
+        """The living member that is this process."""
+        return next((one for one in self.members if one.pid == pid and one.process.poll() is None), None)
+
     def with_pid(self, pid: int) -> Member:
         """The member that is this process. Raises DrillStopped for a process the drill did not start."""
-        for member in self.members:
-            if member.pid == pid and member.process.poll() is None:
-                return member
-        raise DrillStopped(f"process {pid} holds the run and is none of this drill's.")
+        member = self.find(pid)
+        if member is None:
+            raise DrillStopped(f"process {pid} holds the run and is none of this drill's.")
+        return member
 
     def kill(self, member: Member) -> None:
         """SIGKILL a process together with all it forked, as when its machine goes."""
@@ -96,7 +107,7 @@ class Cast:
             if member.process.poll() is None:
                 member.process.terminate()
                 self.thaw(member)
-        deadline = time.monotonic() + GRACE_SECONDS
+        deadline = time.monotonic() + self.grace_seconds
         for member in self.members:
             try:
                 member.process.wait(max(0.0, deadline - time.monotonic()))
@@ -118,9 +129,9 @@ class Cast:
         return found
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    """On Linux, what ends a process, even a frozen one, when the drill itself is killed; elsewhere nothing does."""
+def _die_with_parent(last: signal.Signals) -> Callable[[], None] | None:
+    """On Linux, what ends a process when we are killed; elsewhere nothing does."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    return lambda: prctl(PR_SET_PDEATHSIG, last)

@@ -26,7 +26,7 @@ STUBBORN = (
 def troupe(tmp_path: Path) -> Iterator[Troupe]:
     made = Troupe(folder=tmp_path, logs=tmp_path, environment=os.environ)
     yield made
-    made.stop()
+    made.dismiss()
 
 
 def python(code: str) -> list[str]:
@@ -52,15 +52,15 @@ def test_a_killed_process_is_replaced_after_its_pause_and_found_by_its_new_pid(
     troupe: Troupe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(processes, "RESTART_SECONDS", 0.0)
-    member = troupe.start("one", python(SLEEPS), restart=True)
+    member = troupe.keep("one", python(SLEEPS))
     first = member.process.pid
-    assert troupe.with_pid(first) is member
+    assert troupe.find(first) is member
     troupe.kill(member)
 
     assert troupe.look_after() == ["one"]
     assert member.process.pid != first
-    assert troupe.with_pid(member.process.pid) is member
-    assert troupe.with_pid(first) is None
+    assert troupe.find(member.process.pid) is member
+    assert troupe.find(first) is None
     assert troupe.look_after() == []
 
 
@@ -71,12 +71,12 @@ def test_a_process_that_may_end_is_not_replaced(troupe: Troupe):
     assert troupe.look_after() == []
 
 
-def test_what_does_not_stop_in_time_is_killed(troupe: Troupe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(processes, "STOP_SECONDS", 0.1)
+def test_what_does_not_stop_in_time_is_killed(troupe: Troupe, tmp_path: Path):
+    troupe.grace_seconds = 0.1
     member = troupe.start("one", python(STUBBORN))
     eventually(lambda: said(tmp_path, "one"))
 
-    troupe.stop()
+    troupe.dismiss()
 
     assert member.process.returncode == -signal.SIGKILL
 
@@ -84,22 +84,21 @@ def test_what_does_not_stop_in_time_is_killed(troupe: Troupe, tmp_path: Path, mo
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children that their parent died")
 def test_a_killed_demo_leaves_no_process_behind(tmp_path: Path):
     code = f"""
-import os, sys, time
+import json, os, sys, time
 from pathlib import Path
 from examples.demo.processes import Troupe
 folder = Path({str(tmp_path)!r})
 member = Troupe(folder=folder, logs=folder, environment=os.environ).start("inner", [sys.executable, "-c", {SLEEPS!r}])
 while "up" not in (folder / "inner.log").read_text():
     time.sleep(0.01)
-print(member.process.pid, flush=True)
+print(json.dumps({{"inner": member.pid}}), flush=True)
 time.sleep(60)
 """
     outer = Troupe(folder=Path(__file__).resolve().parents[3], logs=tmp_path, environment=os.environ)
     member = outer.start("outer", python(code), answers=True)
-    assert member.process.stdout
-    inner = psutil.Process(int(member.process.stdout.readline()))
+    inner = psutil.Process(member.answer["inner"])
 
     outer.kill(member)
 
     eventually(lambda: not inner.is_running() or inner.status() == psutil.STATUS_ZOMBIE)
-    outer.stop()
+    outer.dismiss()

@@ -28,7 +28,7 @@ def pool(process_environment: dict[str, str], clean_queue: Any, desk: DeskClient
     for command in ("upkeep", "worker"):
         troupe.start(command, [sys.executable, "manage.py", command])
     yield troupe
-    troupe.stop()
+    troupe.dismiss()
 
 
 def test_ten_steps_open_four_tickets_and_reuse_what_the_plan_predicts(pool: Troupe, desk: DeskClient):
