@@ -30,6 +30,8 @@ POSITIVE = (
     "payload_max_bytes",
     "large_result_max_bytes",
     "link_seconds",
+    "relay_concurrency",
+    "relay_poll_seconds",
 )
 
 

@@ -54,6 +54,9 @@ class Conf:
     secret_patterns: str = ""  # further shapes of secrets: a JSON list of regular expressions
     link_seconds: float = 900.0  # how long a link to a file works
     call_retry_after_cap_seconds: float = 60.0  # a downstream's Retry-After is believed up to this
+    relay_concurrency: int = 16  # messages of the outbox that one `manage.py relay` delivers at once
+    upkeep_relay_concurrency: int = 8  # and one upkeep process; 0 leaves all of them to `manage.py relay`
+    relay_poll_seconds: float = 1.0  # an idle relay looks for messages this often, even when no bell rings
     session_locks: bool = True  # off behind a transaction pooler: workers are then judged by their counters alone
     prepare_statements: bool = True  # off behind a pooler that cannot keep prepared statements in transaction mode
 

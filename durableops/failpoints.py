@@ -38,6 +38,9 @@ class Point(StrEnum):
     AFTER_BELL_TAKEN = "after_bell_taken"
     BEFORE_PARENT_NUDGED = "before_parent_nudged"
     REAPER_HOLDS_LOCKS = "reaper_holds_locks"
+    RELAY_BEFORE_SEND = "relay_before_send"
+    RELAY_AFTER_SEND = "relay_after_send"
+    RELAY_AFTER_SETTLE = "relay_after_settle"
     BEFORE_BULK_ITEM_COMMITS = "before_bulk_item_commits"
 
 

@@ -122,6 +122,14 @@ def _is_no_word(segment: str) -> bool:
     return bool(long and _LETTER.search(segment) and _DIGIT.search(segment))
 
 
+_HOST = re.compile(r"""(?i)\b(https?://)(?:[^\s/?#"'<>@]*@)?([^\s/?#"'<>]+)[^\s"'<>]*""")
+
+
+def mask_addresses(text: str) -> str:
+    """Running text with everything but the hosts of addresses left out: a webhook's path is its secret."""
+    return _HOST.sub(r"\1\2/…", text)
+
+
 class MaskingFormatter(logging.Formatter):
     """Lines of the process's own log, tracebacks included, with credentials masked."""
 

@@ -17,14 +17,13 @@ from durableops.authoring.definitions import ToolDefinition
 from durableops.clock import uptime
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, prepare
-from durableops.engine import django_side, large_results, legacy, local
+from durableops.engine import django_side, large_results, legacy, local, posting
 from durableops.engine import results as recorded
 from durableops.engine.calling import LiveCall
 from durableops.engine.checks import check_may_go_on, flush_if_stale, stop_reason
 from durableops.engine.hand import Hand, KnownEffect
 from durableops.engine.large_results import Apart
 from durableops.engine.ops import Commit, Local, Logic
-from durableops.engine.outbox import posting
 from durableops.engine.records import ensure_loaded, load_slots
 from durableops.engine.sending import Pending, identity_of, in_doubt, send_all, window_closed
 from durableops.errors import (

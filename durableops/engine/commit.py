@@ -10,11 +10,11 @@ from uuid import UUID
 
 from psycopg import errors
 
-from durableops.engine import bell, queues
+from durableops.engine import bell, queues, relay_bell
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.hand import Hand
-from durableops.engine.outbox.posting import conflict_of
 from durableops.engine.pool import Pool
+from durableops.engine.posting import conflict_of
 from durableops.errors import EffectConflict, FenceLost
 from runs import claiming, fenced
 from runs.fenced import Attached, Attachment, FencedWrite, Written
@@ -118,6 +118,8 @@ def _execute(
                 f"run {hand.run_id} is not held under fence {write.fence} at checkpoint {write.seq} any more."
             )
         hand.written(write, found)
+        if found.messages:
+            relay_bell.ring()
         return found, attachment
 
 

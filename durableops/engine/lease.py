@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+from collections.abc import Sequence
 from uuid import UUID
 
 from durableops.authoring import registry
@@ -16,10 +18,9 @@ from runs.models.worker import LOCK_CLASS
 
 _REGISTER = """
 INSERT INTO runs_worker (id, number, host, machine, pid, child_pid, started_at, counter, renewed_at, lease_seconds,
-    heartbeat_seconds, draining, ended_why, versions, concurrency, isolated,
-    takes_slots)
+    heartbeat_seconds, draining, ended_why, versions, concurrency, isolated, takes_slots, kind, destinations)
 VALUES (%(id)s, nextval('runs_worker_number'), %(host)s, %(machine)s, %(pid)s, %(child)s, now(), 0, now(), %(lease)s,
-    %(beat)s, false, '', %(versions)s::jsonb, %(concurrency)s, %(isolated)s, true)
+    %(beat)s, false, '', %(versions)s::jsonb, %(concurrency)s, %(isolated)s, true, %(kind)s, %(destinations)s::jsonb)
 RETURNING number"""
 _RENEW = """
 UPDATE runs_worker SET counter = counter + 1, renewed_at = now(), draining = %(draining)s, in_hand = %(in_hand)s,
@@ -39,7 +40,16 @@ class Lease:
         self._number = 0
         self._locked_on = 0
 
-    def register(self, *, child_pid: int, versions_json: str, concurrency: int = 1, isolated: bool = False) -> None:
+    def register(
+        self,
+        *,
+        child_pid: int,
+        versions_json: str,
+        concurrency: int = 1,
+        isolated: bool = False,
+        kind: str = "worker",
+        destinations: Sequence[str] = (),
+    ) -> None:
         """Write the row, then take the lock that shows this session is alive."""
         conf = get_conf()
         rows = self._database.fetch(
@@ -55,6 +65,8 @@ class Lease:
                 "versions": versions_json,
                 "concurrency": concurrency,
                 "isolated": isolated,
+                "kind": kind,
+                "destinations": json.dumps(list(destinations)),
             },
         )
         self._number = rows[0][0]

@@ -11,8 +11,9 @@ from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine.compensation import owing
 from durableops.engine.database import ConnectionLost, Database
-from durableops.upkeep import bulk, sweep, timers
+from durableops.upkeep import bulk, outbox, sweep, timers
 from durableops.upkeep.reaper import Reaper
+from runs.relaying import HAS_GONE
 from runs.states import PARKED
 
 logger = logging.getLogger("durableops.upkeep")
@@ -28,6 +29,7 @@ SELECT EXISTS (SELECT 1 FROM runs_run r JOIN runs_worker w ON w.id = r.worker_id
             AND state IN ({", ".join(f"'{s}'" for s in sorted(PARKED))})),
     EXISTS (SELECT 1 FROM runs_compensation_order o JOIN runs_run r ON r.id = o.run_id
             WHERE o.applied_at IS NULL AND r.finished_at IS NOT NULL),
+    {HAS_GONE},
     EXISTS (SELECT 1 FROM runs_bulk WHERE state = 'running'),
     EXISTS (SELECT 1 FROM runs_run WHERE state = 'queued' AND NOT paused AND due_at <= now())"""
 
@@ -41,12 +43,15 @@ class Rounds:
         self._reaper = Reaper(self._database)
         self._next_sweep = 0.0
         self._bulk = bulk.BulkThread()
+        self._relay = outbox.RelayThread() if get_conf().upkeep_relay_concurrency else None
 
     def run(self) -> None:
         """Make rounds until SIGTERM or SIGINT."""
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
         self._bulk.start()
+        if self._relay is not None:
+            self._relay.start()
         while not self._stop.is_set():
             try:
                 self.make_one()
@@ -54,6 +59,8 @@ class Rounds:
                 logger.warning("the database is away, upkeep waits: %s", str(lost).splitlines()[0])
                 self._wait_for_database()
             self._stop.wait(self._pause())
+        if self._relay is not None:
+            self._relay.end()
         self._bulk.end()
         self._database.close()
 
@@ -67,8 +74,15 @@ class Rounds:
         self._reaper.look()
         todo = self._glance()
         moved = 0
-        works = (self._release, timers.wake_due, timers.expire_waits, timers.end_overdue, owing.apply_ready)
-        for needed, work in zip(todo, works, strict=False):
+        duties = (
+            self._release,
+            timers.wake_due,
+            timers.expire_waits,
+            timers.end_overdue,
+            owing.apply_ready,
+            outbox.free_lanes,
+        )
+        for needed, work in zip(todo, duties, strict=False):
             moved += work(self._database) if needed else 0
         if todo[-2]:
             self._bulk.poke()

@@ -23,7 +23,7 @@ from runs.claiming import Taker
 from runs.states import TRANSITIONS
 from runs.states import State as RunState
 from tests import factories
-from tests.upkeep import compensation_breaks
+from tests.upkeep import compensation_breaks, outbox_breaks
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -134,6 +134,7 @@ def history(engine):
     engine.drain()
     engine.run("patient")
     engine.go_on(engine.run("doubtful"))
+    outbox_breaks.post_and_relay(engine)
     factories.make_run(state="in_review", error_message="the plan has changed", workflow="gone")
     made = models.Run.objects.get(workflow="gone")
     with connection.cursor() as cursor:
@@ -572,6 +573,7 @@ BREAKS: list[tuple[str, str]] = [
             UPDATE runs_inbound_event SET tenant_id = (SELECT id FROM runs_tenant WHERE slug = 'x')""",
     ),
 ]
+BREAKS += outbox_breaks.BREAKS
 """Check, and what a hand with every guard switched off does to the record."""
 
 GUARDS_OFF = """

@@ -39,7 +39,7 @@ CHECKS = (
                 SELECT k.run_id, k.seq, k.at FROM runs_checkpoint k
                 WHERE k.run_id = e.run_id AND k.step_id = e.step_id AND k.effects_through >= e.id ORDER BY k.seq LIMIT 1
             ) c ON true
-            WHERE e.state = 'succeeded' AND e.completed_at > c.at AND {_OF}""",
+            WHERE e.state = 'succeeded' AND e.completed_at > c.at AND e.safety <> 'outbox' AND {_OF}""",
         explained=f"""
             SELECT e.id, format('%%s for %%L was left without an outcome; step %%L went on', e.tool,
                 e.resource, e.step_id)

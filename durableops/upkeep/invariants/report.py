@@ -9,10 +9,17 @@ from typing import Any
 from psycopg import Cursor, errors
 
 from durableops.engine.database import Database
-from durableops.upkeep.invariants import compensation, effects, liveness, positions, story
+from durableops.upkeep.invariants import compensation, effects, liveness, outbox, positions, story
 from durableops.upkeep.invariants.check import Check
 
-CHECKS: tuple[Check, ...] = (*liveness.CHECKS, *positions.CHECKS, *effects.CHECKS, *story.CHECKS, *compensation.CHECKS)
+CHECKS: tuple[Check, ...] = (
+    *liveness.CHECKS,
+    *positions.CHECKS,
+    *effects.CHECKS,
+    *outbox.CHECKS,
+    *story.CHECKS,
+    *compensation.CHECKS,
+)
 MOST_COUNTED = 1000
 """Violations are counted up to this; beyond it the number says "at least"."""
 MOST_SHOWN = 20

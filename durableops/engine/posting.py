@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from durableops.checkpoints import codec
+from durableops.checkpoints import codec, secrets
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared
 from durableops.engine.database import Database
@@ -109,7 +109,7 @@ def _post(hand: Hand, prepared: Prepared) -> Logic[None]:
             "event_type": tool.event_type,
             "on_poison": tool.on_poison,
             "deliver_seconds": None if tool.deliver_within is None else tool.deliver_within.total_seconds(),
-            "body": body,
+            "body": secrets.seal_fields(body, tool.secret),
         }
     )
     if hand.posting.count >= MOST_MESSAGES or hand.posting.bytes >= MOST_BYTES:

@@ -11,8 +11,7 @@ from psycopg import errors
 
 from durableops import EffectConflict, Page, Retry, State, step, tool, workflow
 from durableops.effects.idempotency import prepare
-from durableops.engine import commands, commit
-from durableops.engine.outbox import posting
+from durableops.engine import commands, commit, posting
 from runs.models import Checkpoint, IdempotencyRecord, OutboxBody, OutboxLane, OutboxMessage, Receipt, Run, RunEvent
 from tests.factories import events_of, make_run
 from tests.fixtures.engine import Background, until_blocked
