@@ -13,9 +13,9 @@ from durableops.upkeep.drills.processes import Member
 from durableops.upkeep.drills.stage import Stage
 from durableops.upkeep.drills.waiting import until
 from examples.demo.desk_client import DeskClient
-from examples.desk import ADDRESS_VARIABLE
+from examples.desk import ADDRESS_VARIABLE as DESK_VARIABLE
 from examples.five_classes.cells import KILLED_IN_FLIGHT, TIMEOUTS, Cell, Row
-from examples.five_classes.tools import LEDGER_VARIABLE
+from examples.ledger import ADDRESS_VARIABLE as LEDGER_VARIABLE
 from examples.ledger_desk.client import LedgerClient
 from runs.models import Run
 from runs.states import TERMINAL
@@ -55,7 +55,7 @@ class Play:
         self._armed: dict[str, Cell] = {}
         """Charges that lie there, and the cell that each will kill."""
         self._started = 0
-        self.desk = DeskClient(self._serve("ticket_desk", ADDRESS_VARIABLE))
+        self.desk = DeskClient(self._serve("ticket_desk", DESK_VARIABLE))
         self.ledger = LedgerClient(self._serve("ledger_desk", LEDGER_VARIABLE))
 
     def play(self) -> None:

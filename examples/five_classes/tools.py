@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 from typing import Any
 
 import httpx  # noqa: F401 - loaded before workers fork: a child that replaces a killed one has it at once
 
-from durableops import Call, Fatal, Retry, tool
+from durableops import Call, Retry, tool
 from examples.desk import post_ticket
+from examples.ledger import find
 from runs.models import DrillReport
 
-LEDGER_VARIABLE = "LEDGER_DESK_URL"
 TIMEOUT_SECONDS = 1.5
 NOTES = "effects: notes of a local tool"
 """A local tool needs a table of ours; the one of the drills' reports has no constraint that would hide a duplicate."""
@@ -22,8 +21,7 @@ PATIENT = Retry(max_attempts=8, first_delay=0.1, factor=2, max_delay=1)
 @tool(safety="read", name="effects.look", timeout=TIMEOUT_SECONDS, retry=PATIENT, resource="text")
 def look(call: Call, *, text: str) -> int:
     """Count the ledger's entries with a text."""
-    found = call.request("GET", f"{ledger_address()}/search", params={"text": text}).json()
-    return len(found["entries"])
+    return len(find(call, text=text))
 
 
 @tool(safety="local", name="effects.note", timeout=TIMEOUT_SECONDS, resource="text")
@@ -44,11 +42,3 @@ def open_ticket(call: Call, *, text: str) -> dict[str, Any]:
 
 
 TOOLS = {"read": look, "local": note, "keyed": open_ticket}
-
-
-def ledger_address() -> str:
-    """Where the ledger is. From the environment, not from the run: it may move while runs wait."""
-    address = os.environ.get(LEDGER_VARIABLE, "")
-    if not address:
-        raise Fatal(f"{LEDGER_VARIABLE} is not set; give the workers the address that examples.ledger_desk prints.")
-    return address.rstrip("/")
