@@ -60,6 +60,17 @@ def test_key_of_a_start_does_not_reach_other_addresses(caller):
     assert event.status_code == 201
 
 
+# C037: nobody replaces the input under a worker's hands, because nobody replaces it at all.
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_input_of_a_run_is_replaced_by_nobody(caller, method):
+    started = read(caller.start({"customer": "ann"}))
+
+    response = caller.send(method, f"/runs/{started['id']}", {"input": {"customer": "bob"}})
+
+    assert response.status_code == 405
+    assert read(caller.get(f"/runs/{started['id']}"))["input"]["value"]["customer"] == "ann"
+
+
 def test_key_of_one_tenant_is_free_in_another(caller, stranger):
     mine, theirs = caller.start(key="K"), stranger.start(key="K")
     assert (mine.status_code, theirs.status_code) == (201, 201)
