@@ -29,10 +29,10 @@ from durableops.engine.claim import claim_next
 from durableops.engine.database import Database
 from durableops.engine.hand import Stopping
 from durableops.engine.lease import Lease, versions
+from durableops.engine.offers import Offer
 from durableops.engine.start import start
 from durableops.engine.tenants import get_or_make_tenant
 from durableops.upkeep import sweep, timers
-from runs.claiming import Taker
 from runs.models import Checkpoint, Run, Tenant, Wait
 
 ACTOR = "test"
@@ -124,10 +124,10 @@ def move_on(run_id: UUID, *, patience: float = PATIENCE_SECONDS) -> Outcome:
     """Let a worker and upkeep take turns until nothing moves by itself, and look at the run."""
     _refuse_transaction()
     end = monotonic() + patience
-    with _worker() as (database, worker_id):
+    with _worker() as (database, offer):
         # One run at a time: a step that fails for ever must meet the patience, not an endless drain. Looked for twice:
         # a pause may have ended by itself between the first look and upkeep's.
-        while _take_one(database, worker_id) or _keep_up(database) or _take_one(database, worker_id):
+        while _take_one(database, offer) or _keep_up(database) or _take_one(database, offer):
             if monotonic() > end:
                 run = Run.objects.get(pk=run_id)
                 raise AssertionError(
@@ -148,30 +148,25 @@ def look_at(run_id: UUID) -> Outcome:
 
 
 @contextmanager
-def _worker() -> Iterator[tuple[Database, UUID]]:
-    """A worker of this process: its connection, and a lease that is ended properly."""
+def _worker() -> Iterator[tuple[Database, Offer]]:
+    """A worker of this process: its connection, what it can run, and a lease that is ended properly."""
     database = Database(name="test worker")
     lease = Lease(database)
     lease.register(child_pid=0, versions_json=json.dumps(versions()))
     try:
-        yield database, lease.id
+        yield database, Offer(worker_id=lease.id)
     finally:
         lease.end("stopped: its test went on")
         database.close()
 
 
-def _take_one(database: Database, worker_id: UUID) -> bool:
+def _take_one(database: Database, offer: Offer) -> bool:
     """Claim the most urgent run and move it to its next resting place. False when nothing is claimable."""
-    claimed = next(
-        (
-            found
-            for isolated in (False, True)
-            if (found := claim_next(database, taker=Taker(worker_id=worker_id, isolated=isolated)))
-        ),
-        [],
-    )
+    offer.keep(database, at_once=True)
+    takers = (offer.taker(isolated=isolated, after_tenant=0) for isolated in (False, True))
+    claimed = next((found for taker in takers if (found := claim_next(database, taker=taker))), [])
     if claimed:
-        advance(database, claimed[0], worker_id=worker_id, stopping=Stopping())
+        advance(database, claimed[0], worker_id=offer.worker_id, stopping=Stopping())
     return bool(claimed)
 
 

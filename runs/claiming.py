@@ -1,7 +1,7 @@
 """The claim: one statement that takes due runs, raises their fences and brings what is needed to go on with them.
 
 A worker that finishes a run takes the next one in the same statement: one commit less for each run. Whose turn it is
-stands in `runs.turns`, how places under a cap are given out in `runs.slots`.
+stands in `runs.turns`, which plans it may have in `runs.offers`, how places under a cap are given out in `runs.slots`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from runs import turns
+from runs import offers, turns
 from runs.fenced import Attached
 from runs.states import TRANSITIONS
 from runs.transitions import Cursor, sets_for
@@ -58,9 +58,9 @@ class Claimed:
     has_parent: bool
 
 
-def _ctes(chosen: str) -> str:
+def _ctes(chosen: str, way: str) -> str:
     """The claim as named queries; `following` holds what a holder needs of each run that was `chosen`."""
-    return f"""{chosen},
+    return f"""{chosen.replace(turns.ANY_PLAN, offers.WAYS[way])},
 claimed AS (
     UPDATE runs_run r SET {sets_for(TRANSITIONS["claim"].target)}, worker_id = %(worker)s, fence = r.fence + 1,
         slot = c.slot, resource_slot = c.resource_slot,
@@ -99,13 +99,19 @@ claimed AS (
 # A refused write takes no run: whoever lost its fence learns of that first.
 _IF_WRITTEN = "EXISTS (SELECT 1 FROM run)"
 _CLAIM = {
-    False: f"WITH RECURSIVE {_ctes(turns.plain('true'))} SELECT * FROM following",
-    True: f"WITH RECURSIVE {_ctes(turns.gated('true'))} SELECT * FROM following",
+    (way, is_gated): f"WITH RECURSIVE {_ctes(chosen, way)} SELECT * FROM following"
+    for way in offers.WAYS
+    for is_gated, chosen in ((False, turns.plain("true")), (True, turns.gated("true")))
 }
 _CLAIM_WITH_WRITE = {
-    False: _ctes(turns.plain(_IF_WRITTEN)),
-    True: _ctes(turns.gated(_IF_WRITTEN, ending="(SELECT run.id FROM run)")),
+    (way, is_gated): _ctes(chosen, way)
+    for way in offers.WAYS
+    for is_gated, chosen in (
+        (False, turns.plain(_IF_WRITTEN)),
+        (True, turns.gated(_IF_WRITTEN, ending="(SELECT run.id FROM run)")),
+    )
 }
+_CLAIMABLE = turns.CLAIMABLE.replace(turns.ANY_PLAN, offers.TAKEN_BY_SOMEBODY)
 FEWEST_TURNS = 4
 """A claim of one run looks at so many tenants: the first one's runs may all be locked."""
 
@@ -115,6 +121,12 @@ class Taker:
     """Who claims."""
 
     worker_id: UUID
+    plans: tuple[int, ...]
+    """Ids of the plans it can run: it takes runs of these."""
+    orphans: tuple[int, ...] = ()
+    """Ids of older plans whose runs it takes over, unless they are pinned or a living worker has the plan."""
+    lane: int | None = None
+    """The one plan of these whose runs it looks for now; None for all."""
     isolated: bool = False
     """Whether this worker takes the runs that asked for a process of their own; others take the rest."""
     after_tenant: int = 0
@@ -122,9 +134,19 @@ class Taker:
     gated: bool = True
     """Whether to keep to quotas. Without, nothing is taken while there are any: it costs half, and is tried first."""
 
+    @property
+    def statement(self) -> tuple[str, bool]:
+        """Which of the statements it claims with."""
+        if self.lane is not None:
+            return "orphaned_lane" if self.lane in self.orphans else "lane", self.gated
+        return "orphans" if self.orphans else "exact", self.gated
+
     def params(self, limit: int) -> dict[str, Any]:
         return {
             "worker": self.worker_id,
+            "plans": list(self.plans),
+            "orphans": list(self.orphans),
+            "lane": self.lane,
             "isolated": self.isolated,
             "after": self.after_tenant,
             "limit": limit,
@@ -137,20 +159,24 @@ def claim(cursor: Cursor, taker: Taker, *, limit: int = 1) -> list[Claimed]:
 
     Fewer than `limit` may mean that a tenant had less than its share: ask again until nothing comes.
     """
-    cursor.execute(_CLAIM[taker.gated], taker.params(limit))
+    cursor.execute(_CLAIM[taker.statement], taker.params(limit))
     return [_claimed(row) for row in cursor.fetchall()]
 
 
 def claimable(cursor: Cursor, *, isolated: bool, most: int) -> int:
-    """How many due runs could be taken now, up to `most`: what waits for its cap or a switch is not counted."""
-    cursor.execute(turns.CLAIMABLE, {"isolated": isolated, "after": 0, "turns": most})
+    """How many due runs could be taken now, up to `most`: not what waits for its cap, a switch or a worker
+    that has its plan."""
+    cursor.execute(
+        turns.CLAIMABLE.replace(turns.ANY_PLAN, offers.TAKEN_BY_SOMEBODY),
+        {"isolated": isolated, "after": 0, "turns": most},
+    )
     found: int = cursor.fetchone()[0]
     return min(found, most)
 
 
 def with_next(taker: Taker) -> Attached:
     """The claim of one run, to be attached to the write that ends another."""
-    return Attached(ctes=_CLAIM_WITH_WRITE[taker.gated], answer="following", params=taker.params(1))
+    return Attached(ctes=_CLAIM_WITH_WRITE[taker.statement], answer="following", params=taker.params(1))
 
 
 def claimed_with(row: tuple[Any, ...] | None) -> Claimed | None:

@@ -13,8 +13,10 @@ from runs.states import sources
 # What stands in the index that the claim walks along.
 _DUE = f"""r.state IN ({", ".join(f"'{s}'" for s in sources("claim"))}) AND NOT r.paused AND r.due_at <= now()
             AND r.isolated = %(isolated)s"""
+ANY_PLAN = "r.plan_id IS NOT NULL"
+"""Stands where a claim asks for the plans its worker has, and is replaced by that question (`runs.offers`)."""
 # What else is asked of each run. Its deadline is looked at here, so that no run is started only to be stopped (C055).
-_MAY_START = """(r.deadline_at IS NULL OR r.deadline_at > now())
+_MAY_START = f"""(r.deadline_at IS NULL OR r.deadline_at > now()) AND {ANY_PLAN}
             AND NOT EXISTS (SELECT 1 FROM runs_pause_switch s WHERE s.scope = 'workflow' AND s.workflow = r.workflow
                             AND coalesce(s.tenant_id, r.tenant_id) = r.tenant_id)"""
 MOST_AT_ONCE = 100

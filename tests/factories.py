@@ -13,6 +13,7 @@ from django.db.models import F
 
 from durableops.artifacts import storage
 from durableops.engine import prompts
+from runs.claiming import Taker
 from runs.ids import uuid7
 from runs.models import (
     Artifact,
@@ -89,6 +90,13 @@ def make_worker(*, ended: str = "", **over: Any) -> Worker:
         "ended_why": ended,
     }
     return Worker.objects.create(**(values | over))
+
+
+def make_taker(worker: Worker | UUID, **over: Any) -> Taker:
+    """What claims for a worker that can run every plan there is."""
+    plans = tuple(WorkflowPlan.objects.values_list("pk", flat=True))
+    values: dict[str, Any] = {"worker_id": worker.pk if isinstance(worker, Worker) else worker, "plans": plans}
+    return Taker(**(values | over))
 
 
 def make_run(*, state: str = State.QUEUED, tenant: Tenant | None = None, **over: Any) -> Run:

@@ -75,7 +75,7 @@ def _switches(run: Run) -> list[PauseSwitch]:
 def _workers(run: Run) -> list[Worker]:
     if run.state != State.QUEUED:
         return []
-    return list(Worker.objects.filter(ended_at=None).only("id", "versions")[:WORKERS_ASKED])
+    return list(Worker.objects.filter(ended_at=None).only("id", "plans")[:WORKERS_ASKED])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,10 +96,15 @@ def _gates(facts: Facts) -> list[Gate]:
     if run.state == State.QUEUED and not facts.workers:
         gates.append(Gate(code="workers.none", detail="no worker is alive"))
     elif run.state == State.QUEUED and not any(_can_run(worker, run) for worker in facts.workers):
-        gates.append(Gate(code="workers.version", detail=f"no living worker has {run.workflow} v{run.version}"))
+        gates.append(Gate(code="workers.version", detail=_no_version(run)))
     return gates
+
+
+def _no_version(run: Run) -> str:
+    pinned = ", to which it is pinned" if run.pinned else ""
+    return f"no living worker has {run.workflow} v{run.version} as it was recorded{pinned}"
 
 
 def _can_run(worker: Worker, run: Run) -> bool:
     # A worker that does not say what it has may have it.
-    return not worker.versions or run.version in worker.versions.get(run.workflow, [])
+    return worker.plans is None or run.plan_id in worker.plans

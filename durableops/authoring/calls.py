@@ -8,15 +8,12 @@ of the same module. Everything else is refused when it runs, by `ToolDefinition.
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
-from collections.abc import Iterator, Mapping
-from types import FunctionType, ModuleType
-from typing import Any
+from collections.abc import Iterator
+from types import FunctionType
 
 from durableops.authoring.definitions import StepDefinition, ToolDefinition, WorkflowDefinition
 from durableops.authoring.references import surroundings, with_helpers
-from durableops.authoring.source import SourceRef
+from durableops.authoring.source import SourceRef, parsed, resolved
 from durableops.errors import DefinitionError
 
 _METHODS = frozenset({"call", "poll", "call_many"})
@@ -31,7 +28,7 @@ def check_calls(workflow: WorkflowDefinition) -> None:
 
 
 def _calls_without_resource(function: FunctionType) -> Iterator[tuple[int, ToolDefinition]]:
-    tree = _parsed(function)
+    tree = parsed(function)
     if tree is None:
         return
     names = surroundings(function)
@@ -42,7 +39,7 @@ def _calls_without_resource(function: FunctionType) -> Iterator[tuple[int, ToolD
             continue
         if node.func.attr not in _METHODS or not node.args:
             continue
-        tool = _resolve(node.args[0], names)
+        tool = resolved(node.args[0], names)
         if not isinstance(tool, ToolDefinition) or tool.safety == "read" or tool.resource_from:
             continue
         if node.func.attr != "call_many":
@@ -50,25 +47,6 @@ def _calls_without_resource(function: FunctionType) -> Iterator[tuple[int, ToolD
                 yield node.lineno, tool
         elif (item := _item_without_resource(node)) is not None:
             yield item.lineno, tool
-
-
-def _parsed(function: FunctionType) -> ast.AST | None:
-    """The function's syntax tree with line numbers of its file; None if it has no source."""
-    try:
-        lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError):  # no file, or a lambda in the middle of an expression
-        return None
-    return ast.increment_lineno(tree, max(first, 1) - 1)
-
-
-def _resolve(expression: ast.expr, names: Mapping[str, Any]) -> Any:
-    if isinstance(expression, ast.Name):
-        return names.get(expression.id)
-    if isinstance(expression, ast.Attribute):
-        owner = _resolve(expression.value, names)
-        return vars(owner).get(expression.attr) if isinstance(owner, ModuleType) else None
-    return None
 
 
 def _lacks_resource(keywords: list[ast.keyword]) -> bool:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Literal
 
+from durableops.authoring.awaiting import awaited_by
 from durableops.authoring.plan import describe_plan, fingerprint, hash_of
 from durableops.authoring.policies import Budget, Retry
 from durableops.authoring.references import referred_objects, with_helpers
@@ -289,12 +290,31 @@ class WorkflowDefinition:
     @cached_property
     def schema_hash(self) -> str:
         """Hash of the state's fields and their types, never of names of classes or texts."""
-        return hash_of(describe_state(self.state))
+        return hash_of(self.schema)
+
+    @cached_property
+    def schema(self) -> Any:
+        """The state's fields and their types, as JSON."""
+        return describe_state(self.state)
+
+    @cached_property
+    def waits(self) -> dict[str, Any]:
+        """For each step, the waits that can be read from its code, as JSON; no part of the meaning."""
+        return {step.id: awaited_by(step.function).as_json() for step in self.steps}
+
+    @cached_property
+    def waits_hash(self) -> str:
+        """Hash of the waits."""
+        return hash_of(self.waits)
 
     @cached_property
     def source_fingerprint(self) -> str:
-        """Hash of the source text, for people who ask which build ran; decides nothing."""
-        return fingerprint([self.state, *(step.function for step in self.steps)])
+        """Hash of what the code says, helpers in the same module included; decides nothing.
+
+        It tells people that code was changed under a version that was not.
+        """
+        helpers = [function for step in self.steps for function in with_helpers(step.function)]
+        return fingerprint([self.state, *dict.fromkeys(helpers)])
 
     @property
     def warnings(self) -> tuple[str, ...]:

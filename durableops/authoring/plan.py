@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
+
+from durableops.authoring.source import parsed
 
 if TYPE_CHECKING:
     from durableops.authoring.definitions import StepDefinition
@@ -41,12 +43,26 @@ def hash_of(document: object) -> str:
 
 
 def fingerprint(things: Iterable[type | Callable[..., Any]]) -> str:
-    """A hash of the source text of classes and functions: information for people, never a rule."""
+    """A hash of what classes and functions say, comments, texts of documentation and layout left out.
+
+    Information for people, never a rule: it tells that code changed under a version that did not.
+    """
     digest = hashlib.sha256()
     for thing in things:
-        try:
-            text = inspect.getsource(thing)
-        except (OSError, TypeError):  # typed at a prompt, or built by exec
-            text = getattr(thing, "__qualname__", repr(thing))
+        tree = parsed(thing)
+        # Without one it was typed at a prompt, or built by exec.
+        name = getattr(thing, "__qualname__", repr(thing))
+        text = name if tree is None else ast.dump(_without_documentation(tree))
         digest.update(text.encode("utf-8", "backslashreplace") + b"\0")
     return digest.hexdigest()
+
+
+def _without_documentation(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        # A sentence below a field is documentation too.
+        kept = [line for line in body if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))]
+        node.body = kept  # type: ignore[attr-defined]  # every node with a list as body can take another
+    return tree

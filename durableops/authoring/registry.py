@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,9 @@ from durableops.errors import DefinitionError, WorkflowNotFound
 type _Declared = WorkflowDefinition | ToolDefinition | MigrationDefinition
 
 
+_stamps = itertools.count()
+
+
 class Registry:
     """Filled while modules are imported, read-only afterwards."""
 
@@ -25,6 +29,8 @@ class Registry:
         self._tools: dict[str, ToolDefinition] = {}
         self._migrations: dict[tuple[str, int, int], MigrationDefinition] = {}
         self._unchecked: list[WorkflowDefinition] = []
+        self.stamp = next(_stamps)
+        """Another one whenever something was declared, in any registry of the process."""
 
     def add_workflow(self, new: WorkflowDefinition) -> None:
         """Raises DefinitionError if the name and version are taken by another declaration."""
@@ -32,6 +38,7 @@ class Registry:
         if old is not None and not _same(old, new):
             raise _duplicate(f"workflow {new.name!r} version {new.version}", new.source, old.source)
         self._workflows[new.name, new.version] = new
+        self.stamp = next(_stamps)
         self._unchecked.append(new)
 
     def add_tool(self, new: ToolDefinition) -> None:
@@ -49,6 +56,7 @@ class Registry:
             what = f"migration of {key[0]!r} from version {new.from_version} to {key[1]}"
             raise _duplicate(what, new.source, old.source)
         self._migrations[key] = new
+        self.stamp = next(_stamps)
 
     def check(self) -> None:
         """Check what could not be checked before every module was imported.
@@ -115,6 +123,11 @@ def isolated() -> Iterator[Registry]:
         yield _current
     finally:
         _current = outer
+
+
+def stamp() -> int:
+    """Another number whenever what this process knows has changed."""
+    return _current.stamp
 
 
 def check() -> None:

@@ -1,13 +1,15 @@
-"""Where in the author's files something was declared; used by messages only."""
+"""Where in the author's files something was declared, and its syntax tree."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 
@@ -76,3 +78,23 @@ def source_of_field(cls: type, name: str) -> SourceRef:
         if pattern.match(text):
             return SourceRef(file=start.file, line=start.line + offset)
     return start
+
+
+def parsed(thing: type | Callable[..., Any]) -> ast.Module | None:
+    """The syntax tree of a function or class with line numbers of its file; None if it has no source."""
+    try:
+        lines, first = inspect.getsourcelines(thing)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError, TypeError):  # no file, or a lambda in the middle of an expression
+        return None
+    return ast.increment_lineno(tree, max(first, 1) - 1)
+
+
+def resolved(expression: ast.expr, names: Mapping[str, Any]) -> Any:
+    """What a name, or an attribute of a module, stands for among `names`; None for everything else."""
+    if isinstance(expression, ast.Name):
+        return names.get(expression.id)
+    if isinstance(expression, ast.Attribute):
+        owner = resolved(expression.value, names)
+        return vars(owner).get(expression.attr) if isinstance(owner, ModuleType) else None
+    return None

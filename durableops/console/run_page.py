@@ -89,7 +89,7 @@ def _switches(run: Run) -> list[PauseSwitch]:
 def _workers(run: Run) -> list[Worker]:
     if run.state != State.QUEUED:
         return []
-    return list(Worker.objects.filter(ended_at=None).only("id", "versions")[:200])
+    return list(Worker.objects.filter(ended_at=None).only("id", "versions", "plans")[:200])
 
 
 def _parked_because(run: Run) -> str:

@@ -265,10 +265,11 @@ def _no_worker(facts: Facts) -> Hint | None:
     run = facts.run
     if not facts.workers:
         return Hint(icon="server", text=sentence("<b>No worker is alive.</b> Start one: manage.py worker."))
-    known = [worker.versions.get(run.workflow) for worker in facts.workers if isinstance(worker.versions, dict)]
-    if any(worker.versions for worker in facts.workers) and not any(
-        run.version in (versions or []) for versions in known
-    ):
-        return Hint(icon="server", text=sentence(
-            "None of {} living workers has <b>{} v{}</b>.", len(facts.workers), run.workflow, run.version))  # fmt: skip
-    return None
+    # A worker that does not say what it has may have it.
+    if any(worker.plans is None or run.plan_id in worker.plans for worker in facts.workers):
+        return None
+    same = any(run.version in worker.versions.get(run.workflow, []) for worker in facts.workers)
+    return Hint(icon="server", text=sentence(
+        "No worker for v{}: none of {} living workers has <b>{} v{}</b>{}{}.", run.version, len(facts.workers),
+        run.workflow, run.version, " as it was when this run was recorded" if same else "",
+        ", to which it is pinned" if run.pinned else ""))  # fmt: skip

@@ -93,6 +93,8 @@ class Attendant:
         self._looks += 1
         if held or self._looks % IDLE_LOOKS == 0:
             self._ask_record(held)
+        if held:  # runs that follow one another take the next one without looking
+            self._in_hand.offer.keep(self._database)
         for one in held:
             if one.hand is not None and not one.abandoned:
                 self._see_to(one, one.hand)

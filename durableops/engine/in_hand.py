@@ -10,6 +10,7 @@ from uuid import UUID
 from durableops.engine.claim import claim_next, release_unheld
 from durableops.engine.database import Database
 from durableops.engine.hand import Hand
+from durableops.engine.offers import Offer
 from durableops.engine.watch import Line
 from runs.claiming import Claimed, Taker
 
@@ -42,6 +43,7 @@ class InHand:
         self.worker_id = worker_id
         self.places = places
         self.isolated = isolated
+        self.offer = Offer(worker_id=worker_id)
         self._lines = list(lines or [])
         self._held: list[Held] = []
         self._changed = threading.Condition()
@@ -65,25 +67,30 @@ class InHand:
 
     def taker(self) -> Taker:
         """Who claims, and whose turn it is."""
-        return Taker(
-            worker_id=self.worker_id, isolated=self.isolated, after_tenant=self._after_tenant, gated=self._gated
-        )
+        return self.offer.taker(isolated=self.isolated, after_tenant=self._after_tenant, gated=self._gated)
 
     def claim(self, database: Database) -> list[Held]:
         """Take as many runs as there are places. Empty when nothing is claimable. Raises ConnectionLost."""
+        self.offer.keep(database, at_once=self.offer.is_crowded)
         with self.claiming():
-            found = claim_next(database, taker=self.taker(), limit=self.free)
+            found = self._claim_next(database)
             if not found:
                 # Where it found nothing one way, the other tells; and whoever finds nothing at all begins with the
                 # cheaper way again.
                 self._gated = not self._gated
-                found = claim_next(database, taker=self.taker(), limit=self.free)
+                found = self._claim_next(database)
                 self._gated = self._gated and bool(found)
             self.served(found)
             with self._changed:
                 new = [Held(claimed, self, self._lines.pop() if self._lines else None) for claimed in found]
                 self._held += new
         return new
+
+    def _claim_next(self, database: Database) -> list[Claimed]:
+        for _ in range(self.offer.ways):
+            if found := claim_next(database, taker=self.taker(), limit=self.free):
+                return found
+        return []
 
     def served(self, claimed: list[Claimed]) -> None:
         """Note whose turn it was, and whether it is over: a tenant of weight three is served three times in a row."""

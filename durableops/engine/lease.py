@@ -18,9 +18,10 @@ from runs.models.worker import LOCK_CLASS
 
 _REGISTER = """
 INSERT INTO runs_worker (id, number, host, machine, pid, child_pid, started_at, counter, renewed_at, lease_seconds,
-    heartbeat_seconds, draining, ended_why, versions, concurrency, isolated, takes_slots, kind, destinations)
+    heartbeat_seconds, draining, ended_why, versions, plans, concurrency, isolated, takes_slots, kind, destinations)
 VALUES (%(id)s, nextval('runs_worker_number'), %(host)s, %(machine)s, %(pid)s, %(child)s, now(), 0, now(), %(lease)s,
-    %(beat)s, false, '', %(versions)s::jsonb, %(concurrency)s, %(isolated)s, true, %(kind)s, %(destinations)s::jsonb)
+    %(beat)s, false, '', %(versions)s::jsonb, %(plans)s::jsonb, %(concurrency)s, %(isolated)s, true, %(kind)s,
+    %(destinations)s::jsonb)
 RETURNING number"""
 _RENEW = """
 UPDATE runs_worker SET counter = counter + 1, renewed_at = now(), draining = %(draining)s, in_hand = %(in_hand)s,
@@ -45,6 +46,7 @@ class Lease:
         *,
         child_pid: int,
         versions_json: str,
+        plans: list[int] | None = None,
         concurrency: int = 1,
         isolated: bool = False,
         kind: str = "worker",
@@ -63,6 +65,8 @@ class Lease:
                 "lease": conf.lease_seconds,
                 "beat": conf.heartbeat_seconds,
                 "versions": versions_json,
+                # Only a worker runs anything; one that has not said what may have any plan.
+                "plans": json.dumps(plans or []) if plans is not None or kind != "worker" else None,
                 "concurrency": concurrency,
                 "isolated": isolated,
                 "kind": kind,

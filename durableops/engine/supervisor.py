@@ -30,6 +30,7 @@ from durableops.engine.hard_timeouts import take_away
 from durableops.engine.isolated import Companion, is_wanted
 from durableops.engine.lease import Lease, versions
 from durableops.engine.listening import Listener, run_listener
+from durableops.engine.plans import record_plans
 from durableops.engine.watch import Watch, Watched
 
 logger = logging.getLogger("durableops.supervisor")
@@ -127,10 +128,12 @@ class _Life:
         """Write the lease, however long the database is away. False when asked to stop, or the child died meanwhile."""
         while self._supervisor.stopping.since is None and not self._has_ended(0):
             try:
-                self._database.connect()
+                with self._database.cursor() as cursor:
+                    plans = record_plans(cursor)
                 self.lease.register(
                     child_pid=self.pid,
                     versions_json=json.dumps(versions()),
+                    plans=plans,
                     concurrency=self._supervisor.concurrency,
                     isolated=self._supervisor.isolated,
                 )

@@ -13,7 +13,7 @@ from runs.models.drill import DrillReport
 from runs.models.effect import Decision, IdempotencyRecord
 from runs.models.history import LogLine, Receipt, RunEvent
 from runs.models.outbox import OutboxBody, OutboxDestination, OutboxLane, OutboxMessage
-from runs.models.plan import WorkflowPlan
+from runs.models.plan import PlanSource, WorkflowPlan
 from runs.models.policy import PauseSwitch
 from runs.models.prompt import Prompt
 from runs.models.quota import QuotaPolicy, Slot
@@ -44,6 +44,7 @@ __all__ = [
     "OutboxLane",
     "OutboxMessage",
     "PauseSwitch",
+    "PlanSource",
     "Prompt",
     "QuotaPolicy",
     "Receipt",

@@ -53,6 +53,8 @@ class Run(models.Model):
     """Its place under its tenant's cap, while it runs; None for a tenant without one."""
     resource_slot = models.SmallIntegerField(null=True)
     """Its place under the cap of its resource."""
+    pinned = models.BooleanField(default=False, db_default=False)
+    """Whether a person decided that it stays on its plan: only workers that have this very plan move it."""
     paused = models.BooleanField(default=False)
     paused_by = models.CharField(max_length=200, default="", blank=True)
     cancel_requested = models.BooleanField(default=False)
@@ -153,6 +155,21 @@ class Run(models.Model):
                 name="run_claimable",
                 condition=Q(state="queued", paused=False),
             ),
+            # engine.claim, where a long queue is for other workers: the same within one plan. Its first column tells
+            # engine.offers which plans are asked for.
+            models.Index(
+                F("plan"),
+                F("isolated"),
+                F("resource"),
+                F("tenant"),
+                F("priority").desc(),
+                F("due_at"),
+                F("id"),
+                name="run_claimable_of_plan",
+                condition=Q(state="queued", paused=False),
+            ),
+            # check_workflows, the Workflows page, upkeep.stranded: which plans open runs need, and those that need one.
+            models.Index(fields=["plan", "id"], name="run_open_of_plan", condition=Q(state__in=_OPEN)),
             # upkeep.reaper and the Workers page: what a worker has in hand.
             models.Index(fields=["worker"], name="run_in_hand", condition=Q(state="running")),
             # engine.claim: how many are running that use a resource.

@@ -30,7 +30,9 @@ class Worker(models.Model):
     ended_at = models.DateTimeField(null=True)
     ended_why = models.CharField(max_length=200, default="", blank=True)
     versions = models.JSONField(default=dict)
-    """Workflow name to the versions this process can run."""
+    """Workflow name to the versions this process can run, for people."""
+    plans = models.JSONField(null=True)
+    """Ids of the plans this process can run; it takes no others. NULL when it has not said: then it may have any."""
     destinations = models.JSONField(default=list, db_default=[])
     """Names of the destinations whose handlers a relay knows."""
 
@@ -57,4 +59,6 @@ class Worker(models.Model):
         indexes = [
             # upkeep.reaper: the few living ones among all that ever were.
             models.Index(fields=["number"], name="worker_living", condition=models.Q(ended_at=None)),
+            # engine.offers: who has gone only just now, and may come back with what it could run.
+            models.Index(fields=["ended_at"], name="worker_gone", condition=models.Q(ended_at__isnull=False)),
         ]

@@ -11,11 +11,11 @@ from pytest_django import DjangoDbBlocker
 from durableops.engine.claim import claim_next
 from durableops.engine.database import Database
 from durableops.engine.lease import Lease
-from runs.claiming import Taker
 from runs.models import IdempotencyRecord, Run, RunEvent, Worker
 from tests.acceptance.pool import Desk, Pool
 from tests.acceptance.processes import patiently
 from tests.acceptance.servers import DatabaseServer, on_server
+from tests.factories import make_taker
 
 pytestmark = [pytest.mark.engine, pytest.mark.drill, pytest.mark.embedded, pytest.mark.django_db(transaction=True)]
 RUNS = 60
@@ -57,7 +57,7 @@ def owned_by_a_dead_worker(count: int) -> Worker:
     database = Database(name="a worker that dies")
     lease = Lease(database)
     lease.register(child_pid=0, versions_json="{}")
-    taken = claim_next(database, taker=Taker(worker_id=lease.id), limit=count)
+    taken = claim_next(database, taker=make_taker(lease.id), limit=count)
     assert len(taken) == count
     database.close()
     return Worker.objects.get(pk=lease.id)

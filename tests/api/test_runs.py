@@ -143,7 +143,7 @@ def test_queued_run_names_the_gates_in_its_way(caller, acme, other):
     run = factories.make_run(tenant=acme, paused=True, paused_by="oli")
     PauseSwitch.objects.create(scope="tenant", tenant=acme, actor="ada", reason="maintenance")
     PauseSwitch.objects.create(scope="tenant", tenant=other, actor="eve", reason="theirs")
-    factories.make_worker(versions={"made": [7]})
+    factories.make_worker(versions={"made": [7]}, plans=[])
     codes = [gate["code"] for gate in read(caller.get(f"/runs/{run.pk}"))["why"]["gates"]]
     assert codes == ["paused", "switch.tenant", "workers.version"]
 

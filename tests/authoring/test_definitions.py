@@ -125,9 +125,14 @@ def test_order_of_fields_is_no_change(changed) -> None:
 
 
 def test_fingerprint_tells_builds_apart_that_the_plan_does_not(changed):
-    before, after = changed(("rows = [", "# each row\n        rows = ["))
+    before, after = changed(("rows = [", "rows = [] + ["))
     assert after.plan_hash == before.plan_hash
     assert after.source_fingerprint != before.source_fingerprint
+
+
+def test_fingerprint_ignores_comments_layout_and_documentation(changed):
+    before, after = changed(("rows = [", '"""Each row."""\n        # of all\n        rows = ['))
+    assert after.source_fingerprint == before.source_fingerprint
 
 
 def test_plan_is_json_and_names_tools_by_name_and_safety(author: Author) -> None:

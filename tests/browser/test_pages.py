@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from runs.models import RunEvent
-from tests.factories import make_checkpoint, make_effect, make_run, make_wait, make_worker, now
+from tests.factories import make_checkpoint, make_effect, make_plan, make_run, make_wait, make_worker, now
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -19,7 +19,7 @@ AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
 
 @pytest.fixture
 def addresses():
-    worker = make_worker(versions={"made": [1]})
+    worker = make_worker(versions={"made": [1]}, plans=[make_plan().pk])
     waiting = make_run(state="waiting", head_seq=1, started_at=now())
     wait = make_wait(
         waiting,

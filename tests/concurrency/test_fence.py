@@ -11,10 +11,10 @@ from django.db import connection
 
 from durableops import State, step, tool, workflow
 from runs import fenced
-from runs.claiming import Taker, claim
+from runs.claiming import claim
 from runs.fenced import CheckpointRow, FencedWrite
 from runs.models import Checkpoint, IdempotencyRecord, Run, RunEvent, Tenant
-from tests.factories import events_of, make_run, make_worker
+from tests.factories import events_of, make_run, make_taker, make_worker
 from tests.fixtures.engine import Background, holding, until_blocked
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
@@ -36,7 +36,7 @@ def test_late_worker_cannot_commit_after_a_newer_claim(database):  # C019
     run = make_run(state="running")
     late = next_step(run)
     Run.objects.filter(pk=run.pk).update(state="queued", worker=None, due_at=run.started_at)
-    [newer] = database.retrying(lambda cursor: claim(cursor, Taker(worker_id=make_worker().pk)))
+    [newer] = database.retrying(lambda cursor: claim(cursor, make_taker(make_worker())))
 
     assert database.retrying(lambda cursor: fenced.execute(cursor, late)) is None
     assert newer.fence == late.fence + 1
@@ -200,7 +200,7 @@ def test_two_workers_that_claim_together_never_get_the_same_run():
     def take_all(worker):
         database, taken = Database(name="claimer"), []
         ready.wait(10)
-        while found := database.retrying(lambda cursor: claim(cursor, Taker(worker_id=worker.pk))):
+        while found := database.retrying(lambda cursor: claim(cursor, make_taker(worker.pk))):
             taken += [each.run_id for each in found]
         database.close()
         return taken
@@ -214,17 +214,17 @@ def test_two_workers_that_claim_together_never_get_the_same_run():
 def test_idle_transaction_that_holds_one_run_does_not_stop_the_queue(database, second):  # C160
     stuck, free = make_run(priority=50), [make_run() for _ in range(5)]
     with holding(second, "UPDATE runs_run SET paused_by = 'somebody' WHERE id = %s", [stuck.pk]):
-        taken = database.retrying(lambda cursor: claim(cursor, Taker(worker_id=make_worker().pk), limit=50))
+        taken = database.retrying(lambda cursor: claim(cursor, make_taker(make_worker()), limit=50))
         assert {each.run_id for each in taken} == {run.pk for run in free}
-    [last] = database.retrying(lambda cursor: claim(cursor, Taker(worker_id=make_worker().pk), limit=50))
+    [last] = database.retrying(lambda cursor: claim(cursor, make_taker(make_worker()), limit=50))
     assert last.run_id == stuck.pk
 
 
 def test_claim_sees_a_pause_that_was_committed_while_it_looked(database, second):
     run = make_run()
     with holding(second, "UPDATE runs_run SET paused = true WHERE id = %s", [run.pk]):
-        assert database.retrying(lambda cursor: claim(cursor, Taker(worker_id=make_worker().pk))) == []
-    assert database.retrying(lambda cursor: claim(cursor, Taker(worker_id=make_worker().pk))) == []
+        assert database.retrying(lambda cursor: claim(cursor, make_taker(make_worker()))) == []
+    assert database.retrying(lambda cursor: claim(cursor, make_taker(make_worker()))) == []
 
 
 def test_worker_declared_dead_between_two_claims_gets_nothing_more(engine):

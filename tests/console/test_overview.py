@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from runs.models import RunEvent, Worker
-from tests.factories import make_run, make_tenant, make_wait, make_worker, now
+from tests.factories import make_plan, make_run, make_tenant, make_wait, make_worker, now
 
 
 def tile(page, name):
@@ -20,7 +20,7 @@ def long_ago():
 
 
 def test_open_runs_that_nothing_will_wake_are_in_limbo(signed_in):
-    able = make_worker(versions={"made": [1]})
+    able = make_worker(versions={"made": [1]}, plans=[make_plan().pk])
     make_run(due_at=long_ago())  # a worker knows it
     make_wait(make_run(state="waiting", state_since=long_ago()))
     make_run(state="running", worker=able, state_since=long_ago())

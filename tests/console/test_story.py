@@ -78,7 +78,7 @@ def test_gates_are_listed_with_who_and_why(signed_in):
 
 def test_no_worker_for_this_version_is_said(signed_in):
     run = make_run()
-    make_worker(versions={"made": [2]})
+    make_worker(versions={"made": [2]}, plans=[])
     assert "None of 1 living workers has made v1" in told(signed_in, run)
 
 

@@ -192,7 +192,7 @@ def test_output_over_the_limit_fails_the_step_without_a_retry(engine):
     assert run.step_attempts == 1
 
 
-def test_run_whose_workflow_is_unknown_here_is_parked_and_the_others_run(engine):  # C010
+def test_run_whose_workflow_is_unknown_here_is_left_to_others_and_the_others_run(engine):  # C010
     @workflow(name="known", version=1, state=Counter)
     class Known:
         @step
@@ -210,12 +210,11 @@ def test_run_whose_workflow_is_unknown_here_is_parked_and_the_others_run(engine)
 
     lost.refresh_from_db()
     broken.refresh_from_db()
-    assert lost.state == "in_review"
-    assert "nowhere" in lost.error_message
+    assert lost.state == "queued"
     assert broken.state == "in_review"
     assert [Run.objects.get(pk=run.pk).state for run in good] == ["succeeded"] * 3
     assert not Run.objects.filter(state="running").exists()
-    parked = RunEvent.objects.get(run=lost, event="park")
+    parked = RunEvent.objects.get(run=broken, event="park")
     assert parked.data["code"]
 
 

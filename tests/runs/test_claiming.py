@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from runs.claiming import Taker, claim
+from runs.claiming import claim
 from runs.models import PauseSwitch, Receipt, RunEvent
 from runs.states import State
-from tests.factories import make_run, make_tenant, make_worker, now
+from tests.factories import make_run, make_taker, make_tenant, make_worker, now
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -19,7 +19,7 @@ def take(database):
     """Claim through a connection of the engine's kind."""
 
     def take(worker, limit=1, **over):
-        taker = Taker(worker_id=worker.pk, **over)
+        taker = make_taker(worker, **over)
         return database.retrying(lambda cursor: claim(cursor, taker, limit=limit))
 
     return take

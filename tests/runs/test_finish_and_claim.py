@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from runs import fenced
-from runs.claiming import Taker, claimed_with, with_next
+from runs.claiming import claimed_with, with_next
 from runs.fenced import CheckpointRow, FencedWrite
 from runs.models import RunEvent
-from tests.factories import make_run, make_worker
+from tests.factories import make_run, make_taker, make_worker
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -29,7 +29,7 @@ def finish(database):
         write = FencedWrite(**(values | over), transition="succeed", checkpoint=row)
 
         def together(cursor):
-            fenced.send(cursor, write, with_next(Taker(worker_id=run.worker_id)))
+            fenced.send(cursor, write, with_next(make_taker(run.worker_id)))
             written, row = fenced.answer(cursor)
             return written, claimed_with(row)
 

@@ -14,11 +14,11 @@ from django.db import connection
 from durableops.engine.database import Database
 from durableops.engine.quotas import Owner, set_quota
 from runs import claiming, turns
-from runs.claiming import Taker, claim
+from runs.claiming import claim
 from runs.models import Run, RunEvent, Slot, Tenant
 from runs.states import TRANSITIONS
 from runs.transitions import fire
-from tests.factories import make_run, make_tenant, make_worker, now
+from tests.factories import make_run, make_taker, make_tenant, make_worker, now
 from tests.fixtures.engine import Background, until_blocked
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
@@ -39,7 +39,7 @@ def take(database):
     worker = make_worker()
 
     def take(limit=10, **over):
-        taker = Taker(worker_id=worker.pk, **over)
+        taker = make_taker(worker, **over)
         return database.retrying(lambda cursor: claim(cursor, taker, limit=limit))
 
     return take
@@ -58,8 +58,8 @@ def slots_of(tenant: Tenant) -> list[int]:
 def stale_claim(second: psycopg.Connection[Any], *, limit: int = 10, **over: Any) -> Iterator[Background]:
     """A claim that has looked at the record already, and is held up before it takes anything until the block ends."""
     chosen = turns.gated(f"pg_advisory_xact_lock({GATE}) IS NOT NULL")
-    late = f"WITH RECURSIVE {claiming._ctes(chosen)} SELECT * FROM following"
-    params = Taker(worker_id=make_worker().pk, **over).params(limit)
+    late = f"WITH RECURSIVE {claiming._ctes(chosen, 'exact')} SELECT * FROM following"
+    params = make_taker(make_worker(), **over).params(limit)
     database = Database(name="stale claim")
 
     def work() -> list[Any]:
@@ -311,7 +311,7 @@ def test_no_commit_of_claims_that_race_exceeds_the_cap(proof):  # C074
 
     def work() -> int:
         database, worker, most = Database(name="racer"), make_worker(), 0
-        taker = Taker(worker_id=worker.pk)
+        taker = make_taker(worker)
         try:
             while not over.is_set():
                 for one in database.retrying(lambda cursor: claim(cursor, taker, limit=2)):

@@ -19,7 +19,6 @@ from durableops.upkeep.invariants import report
 from durableops.upkeep.invariants.check import Check
 from durableops.upkeep.invariants.report import CHECKS, Report, examine
 from runs import models
-from runs.claiming import Taker
 from runs.states import TRANSITIONS
 from runs.states import State as RunState
 from tests import factories
@@ -129,7 +128,7 @@ def history(engine):
     parent = engine.run("patient-parent")
     commands.cancel(parent.pk, **who)
     lost = engine.start("child")
-    claim_next(engine.worker.database, taker=Taker(worker_id=engine.worker.id))
+    claim_next(engine.worker.database, taker=factories.make_taker(engine.worker.id))
     engine.lose_worker()
     engine.drain()
     engine.run("patient")
@@ -218,6 +217,7 @@ BREAKS: list[tuple[str, str]] = [
     (
         "queued_run_has_a_living_worker_that_knows_it",
         f"""
+            UPDATE runs_worker SET plans = '[]';
             UPDATE runs_run SET state = 'queued', due_at = now() - interval '1 hour' WHERE id = {PATIENT}""",
     ),
     (
@@ -601,7 +601,7 @@ def broken_by(statements: str) -> set[str]:
             for statement in statements.split(";"):
                 cursor.execute(statement.replace("%", "%%") if "%" in statement else statement)
             cursor.execute("SET CONSTRAINTS ALL DEFERRED")
-            params = {"grace": report.DEFAULT_GRACE_SECONDS, "runs": report.DEFAULT_RUNS}
+            params = {"grace": report.DEFAULT_GRACE_SECONDS, "runs": report.DEFAULT_RUNS, "patience": 10.0}
             found = {c.name for c in CHECKS if not report.make(cursor, c, params).passed}  # type: ignore[arg-type]
             raise _Undo
     except _Undo:

@@ -27,6 +27,7 @@ class Check:
     looks_at: str
     """Which rows it reads, in words."""
     broken: str
-    """SQL that returns (subject, what is wrong). Parameters: `grace` seconds and the number of newest `runs`."""
+    """SQL that returns (subject, what is wrong). Parameters: `grace` and `patience` seconds, and the
+    number of newest `runs`."""
     explained: str = ""
     """SQL that returns (subject, why it is all right) for what looks alike and is not broken."""

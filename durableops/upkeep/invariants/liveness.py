@@ -14,12 +14,14 @@ CHECKS = (
         promise=7,
         looks_at=f"{OPEN_RUNS} that is queued",
         broken=f"""
-            SELECT r.id, format('%%s v%%s is due since %%s; no living worker knows it', r.workflow, p.version, r.due_at)
+            SELECT r.id, format('%%s v%%s is due since %%s; no living worker has it%%s',
+                r.workflow, p.version, r.due_at, CASE WHEN r.pinned THEN ', and it is pinned to it' ELSE '' END)
             FROM runs_run r JOIN runs_workflow_plan p ON p.id = r.plan_id
-            WHERE r.state = 'queued' AND NOT r.paused AND r.due_at < {SETTLED} AND NOT {SWITCHED_OFF.format(run="r")}
+            WHERE r.state = 'queued' AND NOT r.paused AND NOT {SWITCHED_OFF.format(run="r")}
+              AND r.due_at < {SETTLED} - %(patience)s * interval '1 second'
               AND NOT EXISTS (
                 SELECT 1 FROM runs_worker w WHERE w.ended_at IS NULL AND NOT w.draining
-                  AND w.versions -> r.workflow @> to_jsonb(p.version))""",
+                  AND (w.plans IS NULL OR w.plans @> to_jsonb(r.plan_id)))""",
         explained=f"""
             SELECT r.id, CASE WHEN r.paused THEN format('paused by %%s', r.paused_by) ELSE 'a switch is set' END
             FROM runs_run r WHERE r.state = 'queued' AND (r.paused OR {SWITCHED_OFF.format(run="r")})""",

@@ -8,6 +8,7 @@ from typing import Any
 
 from psycopg import Cursor, errors
 
+from durableops.conf import get_conf
 from durableops.engine.database import Database
 from durableops.upkeep.invariants import compensation, effects, liveness, outbox, positions, story
 from durableops.upkeep.invariants.check import Check
@@ -94,7 +95,7 @@ def examine(
     with database.transaction() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(max(1, round(timeout_seconds * 1000)))])
-        params = {"grace": grace_seconds, "runs": newest_runs}
+        params = {"grace": grace_seconds, "runs": newest_runs, "patience": get_conf().version_patience_seconds}
         return Report(findings=[make(cursor, check, params) for check in checks], looked_at=_looked_at(cursor, params))
 
 
