@@ -79,7 +79,7 @@ def test_gates_are_listed_with_who_and_why(signed_in):
 def test_no_worker_for_this_version_is_said(signed_in):
     run = make_run()
     make_worker(versions={"made": [2]}, plans=[])
-    assert "None of 1 living workers has made v1" in told(signed_in, run)
+    assert "No worker for v1: none of 1 living workers has made v1." in told(signed_in, run)
 
 
 def test_review_says_why_it_was_parked(signed_in):
