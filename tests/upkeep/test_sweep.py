@@ -80,6 +80,7 @@ def test_healthy_record_needs_nothing(database):
 
 
 def test_lost_bell_is_rung_again_for_sleepers_only(database, clean_queue):  # C008
+    make_worker()
     for _ in range(5):
         make_run()
     assert sweep.ring_for_claimable(database) == 0
@@ -118,3 +119,10 @@ def test_round_does_everything_once(clean_queue, tenant, later):
     upkeep._database.close()
     states = {run.pk: run.state for run in Run.objects.all()}
     assert [states[run.pk] for run in (lost, due, expired, overdue)] == ["queued", "queued", "cancelled", "timed_out"]
+
+
+def test_no_bell_rings_for_runs_that_no_living_worker_could_take(database, clean_queue):  # C103
+    make_worker(plans=[])
+    make_run()
+    bell.announce_sleep(uuid7())
+    assert sweep.ring_for_claimable(database) == 0
