@@ -55,6 +55,7 @@ class Claimed:
     schema_version: int
     schema_hash: str
     plan_hash: str
+    waits_hash: str
     has_parent: bool
 
 
@@ -86,7 +87,7 @@ claimed AS (
         c.step_id, c.resource, c.slot, c.resource_slot, c.cursor, c.step_entries, c.step_attempts, c.recoveries,
         c.resumes, c.wake_cause, c.cancel_requested, extract(epoch FROM c.deadline_at - now())::float8, c.labels,
         c.created_at, s.state, h.effects_through, p.version, p.schema_version, p.schema_hash, p.plan_hash,
-        c.parent_id IS NOT NULL
+        p.waits_hash, c.parent_id IS NOT NULL
     FROM claimed c
     JOIN runs_tenant t ON t.id = c.tenant_id
     JOIN runs_workflow_plan p ON p.id = c.plan_id

@@ -13,7 +13,7 @@ from django.db import connections
 from psycopg import sql
 
 # Rows here are written once. Retention, which does remove some, goes through functions that run as the owner.
-APPEND_ONLY = ("runs_audit_entry", "runs_checkpoint", "runs_event")
+APPEND_ONLY = ("runs_audit_entry", "runs_checkpoint", "runs_event", "runs_lineage")
 # The application reads which migrations ran and never says so itself.
 READ_ONLY = ("django_migrations",)
 

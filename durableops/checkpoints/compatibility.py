@@ -1,28 +1,31 @@
 """May a run that was recorded under one plan go on under today's? A pure function with a written rule.
 
-The rule: version, schema version, schema hash and plan hash are all equal, and the step where
-the run stands still exists. Anything else parks the run for a person, with the differences.
+The rule: version, schema version, schema hash and plan hash are all equal, the step where the run stands still exists,
+and what it waits for is still asked for. Anything else is told as a list of exact differences, and parks the run for a
+person unless a migration speaks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from durableops.authoring.definitions import WorkflowDefinition
+from durableops.checkpoints import plan_differences, schema_differences
+from durableops.checkpoints.difference import Difference
 
-ReasonCode = Literal["workflow_unknown", "version_unknown", "schema_changed", "plan_changed", "step_unknown"]
-DifferenceKind = Literal[
-    "workflow", "version", "schema_version", "schema", "plan",
-    "step_added", "step_removed", "step_moved", "step_version",
-    "tool_added", "tool_removed", "tool_safety", "position",
+ReasonCode = Literal[
+    "workflow_unknown", "version_changed", "schema_changed", "plan_changed", "step_unknown", "wait_gone",
+    "state_unreadable", "plan_unreadable", "migration_refused", "needs_review",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedPlan:
-    """What a checkpoint says about the code that wrote it."""
+    """What gives code its meaning for a run: recorded with its checkpoints, and asked of the code that is there."""
 
     workflow: str
     version: int
@@ -31,6 +34,10 @@ class RecordedPlan:
     plan_hash: str
     plan: Mapping[str, Any]
     """As WorkflowDefinition.plan gave it."""
+    schema: Any = field(default_factory=dict)
+    """As WorkflowDefinition.schema gave it; empty when it was not recorded."""
+    waits: Mapping[str, Any] = field(default_factory=dict)
+    """As WorkflowDefinition.waits gave it; empty when it was not recorded."""
 
     @classmethod
     def of(cls, definition: WorkflowDefinition) -> RecordedPlan:
@@ -42,27 +49,14 @@ class RecordedPlan:
             schema_hash=definition.schema_hash,
             plan_hash=definition.plan_hash,
             plan=definition.plan,
+            schema=definition.schema,
+            waits=definition.waits,
         )
 
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """One thing that is not as it was recorded."""
-
-    kind: DifferenceKind
-    subject: str
-    """What differs: a step's id, `step/tool`, or the workflow's name."""
-
-    recorded: str
-    present: str
-
-    def as_json(self) -> dict[str, str]:
-        """Plain JSON, for events and pages."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        kind = self.kind.replace("_", " ")
-        return f"{kind} {self.subject}: {self.recorded or '-'} became {self.present or '-'}"
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Ids of its steps, in order."""
+        return tuple(str(step["id"]) for step in self.plan.get("steps", ()))
 
 
 @dataclass(frozen=True)
@@ -80,126 +74,129 @@ class Park:
 
     differences: tuple[Difference, ...] = ()
 
+    @property
+    def fingerprint(self) -> str:
+        """The same for every run that is parked for the same: what groups them."""
+        seen = [self.reason_code, *(asdict(each) for each in self.differences)]
+        text = json.dumps(seen if self.differences else [self.reason_code, self.reason], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
 
 def compare(
     recorded: RecordedPlan,
-    present: WorkflowDefinition | None,
+    present: RecordedPlan | None,
     *,
     at_step: str | None = None,
-    known_versions: Collection[int] = (),
+    awaited: Iterable[tuple[str, str]] = (),
 ) -> Continue | Park:
     """Decide whether a run goes on.
 
-    `present` is today's definition of the recorded version, or None if this process has none;
-    `known_versions` are the versions it does have. `at_step` is the step the run goes on with.
+    `present` is the code's plan of the recorded version, else of the version that would take the run over, else None.
+    `at_step` is the step the run goes on with, `awaited` the (kind, name) of what it waits for there.
     """
-    if present is None or (present.name, present.version) != (recorded.workflow, recorded.version):
-        return _unknown(recorded, {*known_versions, *([present.version] if present else [])})
-    schema = _schema_differences(recorded, present)
-    plan = _plan_differences(recorded, present)
-    if schema:
-        return _park("schema_changed", recorded, "its state's schema changed", (*schema, *plan))
-    if plan:
-        return _park("plan_changed", recorded, "its plan changed", plan)
-    if at_step is not None and at_step not in {step.id for step in present.steps}:
-        gone = Difference(kind="position", subject=at_step, recorded=at_step, present="")
-        return _park("step_unknown", recorded, f"there is no step {at_step!r} in it", (gone,))
+    if present is None or present.workflow != recorded.workflow:
+        return Park(
+            reason_code="workflow_unknown",
+            reason=f"there is no workflow {recorded.workflow!r} in this process; deploy the app that declares it.",
+            differences=(
+                Difference(kind="workflow", subject=recorded.workflow, recorded=recorded.workflow, present=""),
+            ),
+        )
+    found = (*_versions(recorded, present), *_schemas(recorded, present), *_plans(recorded, present))
+    gone = _position(present, at_step) or _waits_gone(present, at_step, awaited)
+    if found:
+        return _park(recorded, present, (*found, *gone))
+    if gone:
+        code: ReasonCode = "step_unknown" if gone[0].kind == "position" else "wait_gone"
+        return Park(reason_code=code, reason=f"{_told(gone)}. {_REMEDY}", differences=gone)
     return Continue()
 
 
-def _unknown(recorded: RecordedPlan, known: Collection[int]) -> Park:
-    name, version = recorded.workflow, recorded.version
-    have = ", ".join(map(str, sorted(known)))
-    if not known:
+_REMEDY = "Restore the code under this version number, or decide how the run goes on."
+
+
+def _park(recorded: RecordedPlan, present: RecordedPlan, differences: tuple[Difference, ...]) -> Park:
+    name = repr(recorded.workflow)
+    if recorded.version != present.version:
         return Park(
-            reason_code="workflow_unknown",
-            reason=f"there is no workflow {name!r} in this process; deploy the app that declares it.",
-            differences=(Difference(kind="workflow", subject=name, recorded=name, present=""),),
+            reason_code="version_changed",
+            reason=(
+                f"the run is of workflow {name} version {recorded.version}, and the code has version "
+                f"{present.version} ({_told(differences[1:]) or 'which means the same'}). Migrate it, keep a worker "
+                "with its version, or decide how it goes on."
+            ),
+            differences=differences,
         )
+    is_schema = differences[0].kind in schema_differences.KINDS
+    what = "its state's schema changed" if is_schema else "its plan changed"
     return Park(
-        reason_code="version_unknown",
+        reason_code="schema_changed" if is_schema else "plan_changed",
         reason=(
-            f"the run is of workflow {name!r} version {version}, but this process has {have}; "
-            "keep a worker with that version, or decide how the run goes on."
-        ),
-        differences=(Difference(kind="version", subject=name, recorded=str(version), present=have),),
-    )
-
-
-def _park(code: ReasonCode, recorded: RecordedPlan, what: str, differences: tuple[Difference, ...]) -> Park:
-    shown = "; ".join(map(str, differences[:5])) + ("; ..." if len(differences) > 5 else "")
-    return Park(
-        reason_code=code,
-        reason=(
-            f"the run was recorded under workflow {recorded.workflow!r} version {recorded.version}, and "
-            f"{what} since ({shown}). Restore the code under this version number, or decide how it goes on."
+            f"the run was recorded under workflow {name} version {recorded.version}, and {what} since "
+            f"({_told(differences)}). {_REMEDY}"
         ),
         differences=differences,
     )
 
 
-def _schema_differences(recorded: RecordedPlan, present: WorkflowDefinition) -> tuple[Difference, ...]:
-    state = present.state.__name__
+def _told(differences: Sequence[Difference]) -> str:
+    return "; ".join(map(str, differences[:5])) + ("; ..." if len(differences) > 5 else "")
+
+
+def _versions(recorded: RecordedPlan, present: RecordedPlan) -> tuple[Difference, ...]:
+    if recorded.version == present.version:
+        return ()
+    was, now = str(recorded.version), str(present.version)
+    return (Difference(kind="version", subject=recorded.workflow, recorded=was, present=now),)
+
+
+def _schemas(recorded: RecordedPlan, present: RecordedPlan) -> tuple[Difference, ...]:
+    found = []
     if recorded.schema_version != present.schema_version:
         was, now = str(recorded.schema_version), str(present.schema_version)
-        return (Difference(kind="schema_version", subject=state, recorded=was, present=now),)
+        found.append(Difference(kind="schema_version", subject=recorded.workflow, recorded=was, present=now))
     if recorded.schema_hash != present.schema_hash:
-        was, now = recorded.schema_hash[:12], present.schema_hash[:12]
-        return (Difference(kind="schema", subject=state, recorded=was, present=now),)
-    return ()
+        found += schema_differences.between(recorded.schema, present.schema) or [
+            Difference(
+                kind="schema",
+                subject=recorded.workflow,
+                recorded=recorded.schema_hash[:12],
+                present=present.schema_hash[:12],
+            )
+        ]
+    return tuple(found)
 
 
-def _plan_differences(recorded: RecordedPlan, present: WorkflowDefinition) -> tuple[Difference, ...]:
+def _plans(recorded: RecordedPlan, present: RecordedPlan) -> tuple[Difference, ...]:
     if recorded.plan_hash == present.plan_hash:
         return ()
-    if recorded.plan.get("format") != present.plan["format"]:
-        return (_other_hash(recorded, present),)
-    old, new = _steps(recorded.plan), _steps(present.plan)
-    found = [*_membership(old, new), *_order(old, new)]
-    for step_id in old.keys() & new.keys():
-        found += _step_differences(step_id, old[step_id], new[step_id])
-    if not found:  # the recorded hash is not that of the recorded plan
-        return (_other_hash(recorded, present),)
-    return tuple(sorted(found, key=lambda each: (each.subject, each.kind)))
+    found = plan_differences.between(recorded.plan, present.plan)
+    if not found:  # another format, or the recorded hash is not that of the recorded plan
+        was, now = recorded.plan_hash[:12], present.plan_hash[:12]
+        found = [Difference(kind="plan", subject=recorded.workflow, recorded=was, present=now)]
+    return tuple(found)
 
 
-def _other_hash(recorded: RecordedPlan, present: WorkflowDefinition) -> Difference:
-    was, now = recorded.plan_hash[:12], present.plan_hash[:12]
-    return Difference(kind="plan", subject=recorded.workflow, recorded=was, present=now)
+def _position(present: RecordedPlan, at_step: str | None) -> tuple[Difference, ...]:
+    if at_step is None or at_step in present.steps:
+        return ()
+    return (Difference(kind="position", subject=at_step, recorded=at_step, present=""),)
 
 
-def _steps(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {str(step["id"]): step for step in plan.get("steps", ())}
+def _waits_gone(
+    present: RecordedPlan, at_step: str | None, awaited: Iterable[tuple[str, str]]
+) -> tuple[Difference, ...]:
+    """What the run waits for and the code certainly does not ask for any more."""
+    return tuple(
+        Difference(kind="wait_gone", subject=f"{at_step}/{name}", recorded=kind, present="")
+        for kind, name in awaited
+        if at_step is not None and not may_wait(present.waits, at_step, kind, name)
+    )
 
 
-def _membership(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
-    removed = [Difference(kind="step_removed", subject=each, recorded=each, present="") for each in old.keys() - new]
-    added = [Difference(kind="step_added", subject=each, recorded="", present=each) for each in new.keys() - old]
-    return removed + added
-
-
-def _order(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
-    was, now = [each for each in old if each in new], [each for each in new if each in old]
-    return [
-        Difference(kind="step_moved", subject=step, recorded=str(was.index(step) + 1), present=str(place + 1))
-        for place, step in enumerate(now)
-        if was[place] != step
-    ]
-
-
-def _step_differences(step_id: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
-    found = []
-    if old.get("version") != new.get("version"):
-        was, now = str(old.get("version")), str(new.get("version"))
-        found.append(Difference(kind="step_version", subject=step_id, recorded=was, present=now))
-    tools, tools_now = _safeties(old), _safeties(new)
-    for name in tools.keys() | tools_now.keys():
-        was, now = tools.get(name, ""), tools_now.get(name, "")
-        if was != now:
-            kind: DifferenceKind = "tool_safety" if was and now else "tool_removed" if was else "tool_added"
-            found.append(Difference(kind=kind, subject=f"{step_id}/{name}", recorded=was, present=now))
-    return found
-
-
-def _safeties(step: Mapping[str, Any]) -> dict[str, str]:
-    return {str(tool["name"]): str(tool["safety"]) for tool in step.get("tools", ())}
+def may_wait(waits: Mapping[str, Any], step_id: str, kind: str, name: str) -> bool:
+    """Whether a step may ask for this, as far as its code was read; times, polls and children are not read."""
+    seen = waits.get(step_id)
+    if kind not in ("event", "approval", "file") or not seen or not seen.get("complete"):
+        return True
+    return [kind, name] in seen["names"]

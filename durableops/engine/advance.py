@@ -10,19 +10,16 @@ from uuid import UUID
 import psycopg
 
 from durableops import failpoints
-from durableops.authoring import registry
-from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints import codec
-from durableops.checkpoints.compatibility import Continue, Park, RecordedPlan, compare
+from durableops.checkpoints.compatibility import Park
 from durableops.checkpoints.states import encode_and_read_back
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.engine import commit, django_side, endings, looping
+from durableops.engine import commit, django_side, endings, looping, resuming
 from durableops.engine.checks import give_way, stop_reason, wants_other_place
 from durableops.engine.context import AsyncRun, SyncRun
 from durableops.engine.database import Database
 from durableops.engine.drivers import AsyncDriver, SyncDriver
-from durableops.engine.family import close_waits
 from durableops.engine.hand import Hand, Stopping
 from durableops.engine.in_hand import Held
 from durableops.errors import (
@@ -31,15 +28,13 @@ from durableops.errors import (
     EffectConflict,
     FenceLost,
     StepTimeout,
-    WorkflowNotFound,
 )
 from runs.claiming import Claimed
 from runs.fenced import CheckpointRow
-from runs.transitions import TransitionRefused, fire
+from runs.transitions import TransitionRefused
 
 logger = logging.getLogger("durableops.advance")
 
-_PLAN = "SELECT plan FROM runs_workflow_plan WHERE id = %s"
 _INPUT = "SELECT state FROM runs_checkpoint WHERE run_id = %s AND seq = 0"
 
 
@@ -57,15 +52,14 @@ def advance(
     """
     failpoints.reach(failpoints.Point.AFTER_CLAIM)
     try:
-        definition = _present(claimed)
-        verdict = _compare(database, claimed, definition)
-        if isinstance(verdict, Park) or definition is None:
-            _park(database, claimed, verdict)
+        verdict = resuming.decide(database, claimed)
+        if isinstance(verdict, Park):
+            resuming.park(database, claimed, verdict)
             return
         try:
-            hand = Hand(claimed, definition, worker_id=worker_id, stopping=stopping)
+            hand = Hand(claimed, verdict, worker_id=worker_id, stopping=stopping)
         except CompatibilityError as error:
-            _park(database, claimed, Park(reason_code="schema_changed", reason=str(error)))
+            resuming.park(database, claimed, Park(reason_code="state_unreadable", reason=str(error)))
             return
     except TransitionRefused:
         return
@@ -79,54 +73,6 @@ def advance(
         endings.fail_attempt(database, hand, error)
     except FenceLost as lost:
         endings.reject_late_result(database, hand, lost)
-
-
-def _present(claimed: Claimed) -> WorkflowDefinition | None:
-    try:
-        return registry.workflow(claimed.workflow, claimed.plan_version)
-    except WorkflowNotFound:
-        return None
-
-
-def _compare(database: Database, claimed: Claimed, present: WorkflowDefinition | None) -> Continue | Park:
-    """Compare what was recorded with the code about to run; the stored plan is read only to explain a mismatch."""
-    if (
-        present is not None
-        and present.plan_hash == claimed.plan_hash
-        and present.schema_hash == claimed.schema_hash
-        and present.schema_version == claimed.schema_version
-        and any(step.id == claimed.step_id for step in present.steps)
-    ):
-        return Continue()
-    recorded = RecordedPlan(
-        workflow=claimed.workflow,
-        version=claimed.plan_version,
-        schema_version=claimed.schema_version,
-        schema_hash=claimed.schema_hash,
-        plan_hash=claimed.plan_hash,
-        plan=database.read(_PLAN, [claimed.plan_id])[0][0],
-    )
-    return compare(recorded, present, at_step=claimed.step_id, known_versions=registry.versions(claimed.workflow))
-
-
-def _park(database: Database, claimed: Claimed, verdict: Continue | Park) -> None:
-    assert isinstance(verdict, Park)
-    event, reason = (
-        ("stop", "cancelled before it could be read") if claimed.cancel_requested else ("park", verdict.reason)
-    )
-    with database.transaction() as cursor:
-        fire(
-            event,
-            claimed.run_id,
-            using=cursor,
-            fence=claimed.fence,
-            reason=reason,
-            data={"code": verdict.reason_code, "differences": [d.as_json() for d in verdict.differences]},
-            sets={"error_class": "", "error_message": reason, "error_fingerprint": verdict.reason_code},
-        )
-        if event == "stop":
-            close_waits(cursor, [claimed.run_id])
-    logger.warning("run %s is parked for review: %s", claimed.run_id, reason)
 
 
 def _one_step(database: Database, hand: Hand) -> bool:

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from durableops.checkpoints import codec
-from durableops.engine import bell, queues
+from durableops.engine import bell, findings, queues
 from durableops.engine.acting import MAX_REASON_CHARACTERS as MAX_REASON_CHARACTERS
 from durableops.engine.acting import Done as Done
 from durableops.engine.acting import audit, locked, refused, write
@@ -154,6 +154,7 @@ def recheck(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
             raise refused(run, "recheck", "in_review")
         sets = {"wake_cause": "operator", "wake_detail": f"{actor}: {reason}", "woken_at": db_now(cursor)}
         transitions.fire("recheck", run.pk, using=cursor, actor=actor, reason=reason, sets=sets)
+        findings.close(cursor, [run.pk], closed_as="rechecked", by=actor, why=reason)
         audit(run, "recheck", actor=actor, reason=reason, before={"state": run.state}, after={"state": "queued"})
         transaction.on_commit(bell.ring)
     return Done(run_id=run.pk, state="queued", settled=True, message="will be compared again.")

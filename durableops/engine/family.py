@@ -6,7 +6,7 @@ import logging
 from uuid import UUID
 
 from durableops import failpoints
-from durableops.engine import bell
+from durableops.engine import bell, findings
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.queues import leave_effects
 from durableops.engine.start import NewRun, insert
@@ -131,8 +131,12 @@ def cancel_children(cursor: Cursor, run_id: UUID, *, actor: str, reason: str) ->
 
 
 def close_waits(cursor: Cursor, run_ids: list[UUID]) -> None:
-    """Nothing waits for a run that has ended. What it left without an outcome is in doubt, and stays listed."""
+    """Nothing waits for a run that has ended. What it left without an outcome is in doubt, and stays listed.
+
+    Nobody has to decide any more how it goes on.
+    """
     if run_ids:
+        findings.close(cursor, run_ids, closed_as="ended", by=findings.ENGINE, why="the run ended")
         leave_effects(cursor, run_ids, ended=True, cause="run_ended", because="its run ended.")
         cursor.execute(
             "UPDATE runs_wait SET state = 'cancelled', answered_at = now() WHERE run_id = ANY(%s) AND state = 'open'",

@@ -12,11 +12,13 @@ from runs.models.doubt import Doubt, System
 from runs.models.drill import DrillReport
 from runs.models.effect import Decision, IdempotencyRecord
 from runs.models.history import LogLine, Receipt, RunEvent
+from runs.models.lineage import Lineage
 from runs.models.outbox import OutboxBody, OutboxDestination, OutboxLane, OutboxMessage
 from runs.models.plan import PlanSource, WorkflowPlan
 from runs.models.policy import PauseSwitch
 from runs.models.prompt import Prompt
 from runs.models.quota import QuotaPolicy, Slot
+from runs.models.review import Review
 from runs.models.run import Run
 from runs.models.wait import InboundEvent, Wait
 from runs.models.webhook import WebhookEndpoint
@@ -36,6 +38,7 @@ __all__ = [
     "DrillReport",
     "IdempotencyRecord",
     "InboundEvent",
+    "Lineage",
     "LogLine",
     "LooseFile",
     "Membership",
@@ -48,6 +51,7 @@ __all__ = [
     "Prompt",
     "QuotaPolicy",
     "Receipt",
+    "Review",
     "Run",
     "RunEvent",
     "Slot",

@@ -6,7 +6,9 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-KINDS = ("start", "step", "page", "finish")
+from runs.models.lineage import LINEAGE_KINDS
+
+KINDS = ("start", "step", "page", "finish", *LINEAGE_KINDS)
 
 
 class Checkpoint(models.Model):

@@ -12,6 +12,7 @@ from durableops.authoring import registry
 from durableops.authoring.decorators import step, tool, workflow
 from durableops.authoring.definitions import Safety, WorkflowDefinition
 from durableops.authoring.state import State
+from durableops.checkpoints import schema_differences
 from durableops.checkpoints.compatibility import Continue, Park, RecordedPlan, compare
 
 
@@ -53,7 +54,7 @@ def deploy(
 
 
 def parked(recorded: WorkflowDefinition, present: WorkflowDefinition | None, **options: Any) -> Park:
-    answer = compare(RecordedPlan.of(recorded), present, **options)
+    answer = compare(RecordedPlan.of(recorded), None if present is None else RecordedPlan.of(present), **options)
     assert isinstance(answer, Park)
     return answer
 
@@ -65,7 +66,7 @@ def kinds(park: Park) -> list[str]:
 # C101
 def test_run_goes_on_under_the_same_plan_deployed_again() -> None:
     before, after = deploy("a", "b", safety="keyed"), deploy("a", "b", safety="keyed")
-    assert compare(RecordedPlan.of(before), after, at_step="b") == Continue()
+    assert compare(RecordedPlan.of(before), RecordedPlan.of(after), at_step="b") == Continue()
 
 
 def test_added_removed_and_moved_steps_park_the_run() -> None:
@@ -90,12 +91,12 @@ def test_other_safety_of_a_tool_parks_the_run(before: Safety | None, after: Safe
 
 def test_changed_fields_under_one_schema_version_park_the_run() -> None:
     park = parked(deploy("a"), deploy("a", state=OrderWithNote))
-    assert (park.reason_code, kinds(park)) == ("schema_changed", ["schema OrderWithNote"])
+    assert (park.reason_code, kinds(park)) == ("schema_changed", ["field_added /note"])
 
 
 def test_new_schema_version_parks_the_run() -> None:
     park = parked(deploy("a"), deploy("a", state=OrderRead))
-    assert (park.reason_code, kinds(park)) == ("schema_changed", ["schema_version OrderRead"])
+    assert (park.reason_code, kinds(park)) == ("schema_changed", ["schema_version order"])
 
 
 def test_unknown_workflow_parks_the_run() -> None:
@@ -104,13 +105,52 @@ def test_unknown_workflow_parks_the_run() -> None:
     assert "'order'" in park.reason
 
 
-@pytest.mark.parametrize(("present", "known"), [(None, (2, 3)), (deploy("a", version=2), (3,))])
-def test_unknown_version_parks_the_run_and_says_which_there_are(
-    present: WorkflowDefinition | None, known: tuple[int, ...]
-) -> None:
-    park = parked(deploy("a"), present, known_versions=known)
-    assert park.reason_code == "version_unknown"
-    assert "has 2, 3" in park.reason
+def test_another_version_parks_the_run_with_everything_that_changed() -> None:
+    park = parked(deploy("a", "b"), deploy("a", "c", "d", version=3, state=OrderWithNote))
+    assert park.reason_code == "version_changed"
+    assert kinds(park) == ["version order", "field_added /note", "step_removed b", "step_added c", "step_added d"]
+    assert "version 1, and the code has version 3" in park.reason
+
+
+def test_renamed_step_between_the_same_neighbours_is_told_as_renamed() -> None:
+    park = parked(deploy("a", "b", "c"), deploy("a", "bee", "c"))
+    assert [(d.kind, d.recorded, d.present) for d in park.differences] == [("step_renamed", "b", "bee")]
+
+
+def test_awaited_event_that_the_code_no_longer_asks_for_parks_the_run() -> None:
+    present = dataclasses.replace(
+        RecordedPlan.of(deploy("a")), waits={"a": {"names": [["event", "news"]], "complete": True}}
+    )
+    recorded = RecordedPlan.of(deploy("a"))
+    assert compare(recorded, present, at_step="a", awaited=[("event", "news"), ("time", "sleep")]) == Continue()
+    gone = compare(recorded, present, at_step="a", awaited=[("event", "olds")])
+    assert isinstance(gone, Park)
+    assert (gone.reason_code, kinds(gone)) == ("wait_gone", ["wait_gone a/olds"])
+    unsure = dataclasses.replace(present, waits={"a": {"names": [], "complete": False}})
+    assert compare(recorded, unsure, at_step="a", awaited=[("event", "olds")]) == Continue()
+
+
+def test_same_incompatibility_has_the_same_fingerprint() -> None:
+    one, other = (parked(deploy("a", "b"), deploy("a", "c")) for _ in range(2))
+    assert one.fingerprint == other.fingerprint
+    assert one.fingerprint != parked(deploy("a", "b"), deploy("a", "d")).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ({"n": "int"}, {"n": "str"}, ["field_type /n: int became str"]),
+        ({"n": "int"}, {}, ["field_removed /n: int became -"]),
+        ({"n": {"list": ["int"]}}, {"n": {"list": ["str"]}}, ["field_type /n/*: int became str"]),
+        ({"n": {"fields": {"x": "int"}}}, {"n": {"fields": {"y": "int"}}},
+         ["field_removed /n/x: int became -", "field_added /n/y: - became int"]),
+        ({"n": {"union": ["int", "str"]}}, {"n": {"union": ["NoneType", "int"]}},
+         ["field_type /n: int | str became None | int"]),
+    ],
+)  # fmt: skip
+def test_differences_of_schemas_are_told_by_path(old: Any, new: Any, told: list[str]) -> None:
+    found = schema_differences.between({"fields": old}, {"fields": new})
+    assert [str(each).replace("field ", "field_", 1) for each in found] == told
 
 
 def test_run_at_a_step_that_is_not_in_the_plan_is_parked() -> None:
@@ -120,7 +160,7 @@ def test_run_at_a_step_that_is_not_in_the_plan_is_parked() -> None:
 
 def test_hash_that_is_not_of_the_recorded_plan_parks_the_run() -> None:
     present = deploy("a")
-    answer = compare(dataclasses.replace(RecordedPlan.of(present), plan_hash="0" * 64), present)
+    answer = compare(dataclasses.replace(RecordedPlan.of(present), plan_hash="0" * 64), RecordedPlan.of(present))
     assert isinstance(answer, Park)
     assert kinds(answer) == ["plan order"]
 
@@ -129,7 +169,7 @@ def test_plan_recorded_in_another_format_parks_the_run_without_being_read() -> N
     present = deploy("a")
     recorded = RecordedPlan.of(present)
     other = {"format": 0, "stages": []}
-    answer = compare(dataclasses.replace(recorded, plan=other, plan_hash="0" * 64), present)
+    answer = compare(dataclasses.replace(recorded, plan=other, plan_hash="0" * 64), RecordedPlan.of(present))
     assert isinstance(answer, Park)
     assert kinds(answer) == ["plan order"]
 
@@ -137,6 +177,5 @@ def test_plan_recorded_in_another_format_parks_the_run_without_being_read() -> N
 def test_differences_are_plain_json() -> None:
     park = parked(deploy("a"), deploy("b"))
     assert [each.as_json() for each in park.differences] == [
-        {"kind": "step_removed", "subject": "a", "recorded": "a", "present": ""},
-        {"kind": "step_added", "subject": "b", "recorded": "", "present": "b"},
+        {"kind": "step_renamed", "subject": "b", "recorded": "a", "present": "b"},
     ]

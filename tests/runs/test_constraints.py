@@ -44,7 +44,7 @@ from tests.factories import (
     make_worker,
     now,
 )
-from tests.runs import bulk_violations, compensation_violations, outbox_violations
+from tests.runs import bulk_violations, compensation_violations, outbox_violations, version_violations
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -209,7 +209,12 @@ VIOLATIONS = {
         role="king"
     ),
 }
-VIOLATIONS |= bulk_violations.VIOLATIONS | compensation_violations.VIOLATIONS | outbox_violations.VIOLATIONS
+VIOLATIONS |= (
+    bulk_violations.VIOLATIONS
+    | compensation_violations.VIOLATIONS
+    | outbox_violations.VIOLATIONS
+    | version_violations.VIOLATIONS
+)
 
 
 def unsaved_plan() -> WorkflowPlan:

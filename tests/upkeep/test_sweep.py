@@ -90,6 +90,7 @@ def test_lost_bell_is_rung_again_for_sleepers_only(database, clean_queue):  # C0
 
 
 def test_twenty_restarts_leave_one_runnable_row_and_no_more_bells_than_sleepers(clean_queue, tenant):  # C025
+    make_worker()
     make_run()
     bell.announce_sleep(uuid7())
     for _ in range(20):

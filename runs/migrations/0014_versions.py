@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
     # Indexes are built beside the running workers, which no transaction allows.
     atomic = False
 
-    dependencies = [("runs", "0012_prompt")]
+    dependencies = [("runs", "0013_compensation")]
 
     operations = [
         migrations.AddField(
