@@ -13,9 +13,8 @@ from durableops.engine import commands
 from durableops.engine.claim import claim_next
 from durableops.upkeep.invariants.report import CHECKS, examine
 from runs import queues
-from runs.claiming import Taker
 from runs.models import Checkpoint, Doubt, IdempotencyRecord, Run, RunEvent, System, Wait
-from tests.factories import events_of, make_effect, make_run, make_tenant, make_wait, now
+from tests.factories import events_of, make_effect, make_run, make_taker, make_tenant, make_wait, now
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -363,7 +362,7 @@ def test_call_that_waits_for_its_turn_is_in_no_doubt_when_its_worker_is_lost(eng
     System.objects.create(name="ledger")
     run = engine.run("one")
     assert run.state == "waiting"
-    claim_next(engine.worker.database, taker=Taker(worker_id=engine.worker.id))
+    claim_next(engine.worker.database, taker=make_taker(engine.worker.id))
     engine.lose_worker()
     assert effects(run)[0].state == "queued"
     IdempotencyRecord.objects.filter(pk=held.pk).update(holds_system=False)
