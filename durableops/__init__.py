@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from durableops.authoring.context import AsyncRun, Call, Page, Run
 from durableops.authoring.decorators import migration, step, tool, workflow
+from durableops.authoring.migrated import Migrated, Position
 from durableops.authoring.policies import Budget, Retry
 from durableops.authoring.probing import DidNotHappen, Happened, Unknown
 from durableops.authoring.state import Secret, State
@@ -49,9 +50,11 @@ __all__ = [
     "Fatal",
     "Happened",
     "InputRefused",
+    "Migrated",
     "NotSent",
     "Page",
     "PayloadRefused",
+    "Position",
     "Refused",
     "Retry",
     "RetryLater",

@@ -29,6 +29,7 @@ The tree::
       CursorRegression            a cursor or checkpoint number would go backwards
       DuplicateName               one name and key used twice in one entry of a step
       CompatibilityError          recorded bytes cannot be read by today's code
+      MigrationRefused            a run cannot be migrated as it stands (409)
       ResultGone                  a recorded result was removed by retention
       EffectConflict              same slot, other request: unsent and shown
       EffectInDoubt               an effect may or may not have happened
@@ -273,6 +274,13 @@ class CompatibilityError(_AtPath):
     """Recorded bytes cannot be read by today's code; the run needs a person or a migration."""
 
     code = "checkpoint.incompatible"
+    http_status = 409
+
+
+class MigrationRefused(DurableOpsError):
+    """A run cannot be migrated as it stands; nothing of it was changed. The message says what stands in the way."""
+
+    code = "run.migration_refused"
     http_status = 409
 
 

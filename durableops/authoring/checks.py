@@ -12,6 +12,7 @@ from durableops.authoring.definitions import (
     DEFAULT_STEP_TIMEOUT_SECONDS,
     Isolation,
     LargeResult,
+    Migrate,
     OnPoison,
     Safety,
     Scope,
@@ -90,6 +91,16 @@ def check_function(function: object, *, what: str, takes: str, at: SourceRef) ->
     # Calling a generator function runs none of its body: it would commit having done nothing.
     generates = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     require(not generates, at, f"{what} has a `yield`, so calling it would run nothing; remove it.")
+
+
+def check_migration(function: object, *, what: str, at: SourceRef) -> bool:
+    """A migration takes the old state, or that and the position. Returns whether it takes the position."""
+    parameters = list(inspect.signature(function).parameters.values()) if callable(function) else []
+    if len(parameters) == 2 and all(parameter.kind in _POSITIONAL for parameter in parameters):
+        return True
+    check_function(function, what=what, takes="the old state", at=at)
+    require(not inspect.iscoroutinefunction(function), at, f"{what} is async; a migration is a plain, pure function.")
+    return False
 
 
 def check_step(step: StepDefinition) -> None:
@@ -271,6 +282,7 @@ def check_workflow(workflow: WorkflowDefinition) -> None:
         f"{what} has max_recoveries={recoveries!r}; give a whole number from 0.",
     )
     _check_isolation(workflow.isolation, what=what, at=at)
+    _check_choice(workflow.migrate, get_args(Migrate), what=f"migrate of {what}", at=at)
     _check_deadline(workflow)
 
 

@@ -11,7 +11,7 @@ from durableops.authoring import registry
 from durableops.authoring.calls import check_calls
 from durableops.authoring.checks import (
     accepted_arguments,
-    check_function,
+    check_migration,
     check_step,
     check_tool,
     check_version,
@@ -25,6 +25,7 @@ from durableops.authoring.definitions import (
     DEFAULT_TOOL_TIMEOUT_SECONDS,
     OUTBOX_RETRY,
     Isolation,
+    Migrate,
     MigrationDefinition,
     Safety,
     Scope,
@@ -32,6 +33,7 @@ from durableops.authoring.definitions import (
     ToolDefinition,
     WorkflowDefinition,
 )
+from durableops.authoring.migrated import Migrated
 from durableops.authoring.policies import Budget, Retry
 from durableops.authoring.source import (
     SourceRef,
@@ -45,7 +47,7 @@ from durableops.authoring.undoing import check_compensation
 from durableops.errors import DefinitionError
 
 type _Function = Callable[..., Any]
-type _Migration = Callable[[dict[str, Any]], dict[str, Any]]
+type _Migration = Callable[..., dict[str, Any] | Migrated]
 
 
 @overload
@@ -162,6 +164,7 @@ def workflow(
     budget: Budget | None = None,
     max_recoveries: int = DEFAULT_MAX_RECOVERIES,
     isolation: Isolation | None = None,
+    migrate: Migrate = "if_clean",
 ) -> Callable[[type], WorkflowDefinition]:
     """Declare a workflow: a class whose steps run in the order in which they are written.
 
@@ -184,6 +187,7 @@ def workflow(
             budget=budget,
             max_recoveries=max_recoveries,
             isolation=isolation,
+            migrate=migrate,
         )
         check_workflow(definition)
         # Tools that stand below the workflow are not known yet; the registry looks again.
@@ -194,28 +198,39 @@ def workflow(
     return declare
 
 
-def migration(workflow: WorkflowDefinition | type, *, from_version: int) -> Callable[[_Migration], MigrationDefinition]:
-    """Declare how runs of `from_version` go on in this version: old state in, new state out.
+def migration(
+    workflow: WorkflowDefinition | type | str, *, from_version: int, to_version: int | None = None
+) -> Callable[[_Migration], MigrationDefinition]:
+    """Declare how runs of `from_version` go on in a later one: old state in, new state (or `Migrated`) out.
 
-    The function must be pure: it may be run many times, and its result is shown to a person
-    before it is used. Raises DefinitionError.
+    `to_version` is by default that of the workflow; give the workflow's name and both versions for a step of a chain
+    whose class is gone. A function of two arguments gets the `Position` too. It must be pure: it is run more than
+    once, and its result is shown to a person before it is used. Raises DefinitionError.
     """
 
     def declare(function: _Migration) -> MigrationDefinition:
         source = source_of_function(function)
         what = f"migration {_name_of(function)!r}"
         # A type checker believes that a decorated class is still a class; hence the wide type.
-        if not isinstance(workflow, WorkflowDefinition):
+        if not isinstance(workflow, WorkflowDefinition | str):
             raise DefinitionError(f"{source}: {what} is for {workflow!r}; give the class decorated with @workflow.")
+        name = workflow if isinstance(workflow, str) else workflow.name
+        declared = f" It is declared at {workflow.source}." if isinstance(workflow, WorkflowDefinition) else ""
+        target = workflow.version if to_version is None and isinstance(workflow, WorkflowDefinition) else to_version
         check_version(from_version, what=f"{what} (from_version)", at=source)
+        check_version(target, what=f"{what} (to_version)", at=source)
+        assert target is not None
         require(
-            from_version < workflow.version,
+            from_version < target,
             source,
-            f"{what} is from version {from_version}, but workflow {workflow.name!r} "
-            f"({workflow.source}) is version {workflow.version}; migrations go forward.",
+            f"{what} is from version {from_version}, but workflow {name!r} "
+            f"is version {target}; migrations go forward.{declared}",
         )
-        check_function(function, what=what, takes="the old state", at=source)
-        definition = MigrationDefinition(workflow=workflow, from_version=from_version, function=function, source=source)
+        wants_position = check_migration(function, what=what, at=source)
+        definition = MigrationDefinition(
+            workflow=name, from_version=from_version, to_version=target, function=function, source=source,
+            wants_position=wants_position,
+        )  # fmt: skip
         registry.current().add_migration(definition)
         return definition
 

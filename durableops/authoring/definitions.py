@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from durableops.authoring.awaiting import awaited_by
+from durableops.authoring.migrated import Migrated, Position
 from durableops.authoring.plan import describe_plan, fingerprint, hash_of
 from durableops.authoring.policies import Budget, Retry
 from durableops.authoring.references import referred_objects, with_helpers
@@ -28,6 +29,7 @@ Safety = Literal["read", "local", "keyed", "outbox", "legacy"]
 Scope = Literal["run", "tenant"]
 OnPoison = Literal["hold", "skip"]
 Isolation = Literal["process"]
+Migrate = Literal["automatic", "if_clean", "reviewed"]
 LargeResult = Literal["refuse", "artifact"]
 
 # eq=False: definitions are compared and hashed by identity; one declaration is one definition.
@@ -246,6 +248,9 @@ class WorkflowDefinition:
     isolation: Isolation | None = None
     """The same for every step of the workflow."""
 
+    migrate: Migrate = "if_clean"
+    """When runs of older versions are migrated to this one without a person."""
+
     @property
     def schema_version(self) -> int:
         """The version of the state's schema."""
@@ -332,20 +337,31 @@ class WorkflowDefinition:
 class MigrationDefinition:
     """A pure function from an older version's state to this version's."""
 
-    workflow: WorkflowDefinition
-    """The workflow, in the version migrated to."""
+    workflow: str
+    """Name of the workflow."""
 
     from_version: int
     """The version whose runs this function understands."""
 
-    function: Callable[[dict[str, Any]], dict[str, Any]]
-    """Old state in, new state out, both plain JSON."""
+    to_version: int
+    """The version it makes of them."""
+
+    function: Callable[..., dict[str, Any] | Migrated]
+    """Old state in (and, if it takes two arguments, the position), new state or a Migrated out, in plain JSON."""
 
     source: SourceRef
     """Where the author declared it."""
 
-    def __call__(self, old: dict[str, Any]) -> dict[str, Any]:
-        return self.function(old)
+    wants_position: bool = False
+    """Whether the function takes the position too."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of what the function says: provenance, no rule."""
+        return fingerprint([self.function])
+
+    def __call__(self, old: dict[str, Any], at: Position | None = None) -> dict[str, Any] | Migrated:
+        return self.function(old, at) if self.wants_position else self.function(old)
 
 
 def _worst_case_seconds(step: StepDefinition) -> float:

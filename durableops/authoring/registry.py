@@ -50,7 +50,7 @@ class Registry:
 
     def add_migration(self, new: MigrationDefinition) -> None:
         """Raises DefinitionError if that step between versions has a migration already."""
-        key = (new.workflow.name, new.workflow.version, new.from_version)
+        key = (new.workflow, new.to_version, new.from_version)
         old = self._migrations.get(key)
         if old is not None and not _same(old, new):
             what = f"migration of {key[0]!r} from version {new.from_version} to {key[1]}"
@@ -97,6 +97,16 @@ class Registry:
         """The migrations of one workflow, oldest source version first."""
         keys = sorted(key for key in self._migrations if key[0] == name)
         return tuple(self._migrations[key] for key in sorted(keys, key=lambda key: key[2]))
+
+    def chain(self, name: str, from_version: int, to_version: int) -> tuple[MigrationDefinition, ...]:
+        """The fewest migrations that lead from one version to another, in order; empty when none do."""
+        paths: list[tuple[MigrationDefinition, ...]] = [()]
+        for path in paths:  # grows while we read it: a breadth-first walk
+            at = path[-1].to_version if path else from_version
+            if at == to_version:
+                return path
+            paths += [(*path, each) for each in self.migrations(name) if each.from_version == at]
+        return ()
 
     def clear(self) -> None:
         """Forget everything; for tests."""
@@ -163,6 +173,11 @@ def tool(name: str) -> ToolDefinition | None:
 def migrations(name: str) -> tuple[MigrationDefinition, ...]:
     """See Registry.migrations."""
     return _current.migrations(name)
+
+
+def chain(name: str, from_version: int, to_version: int) -> tuple[MigrationDefinition, ...]:
+    """See Registry.chain."""
+    return _current.chain(name, from_version, to_version)
 
 
 def clear() -> None:

@@ -58,12 +58,23 @@ def prepare(
     text = canonical(request, what=f"request of {tool.name}", max_bytes=max_bytes)
     request_hash = hashlib.sha256(text.encode()).hexdigest()
     place = ["tenant", tenant_id] if tool.scope == "tenant" else ["run", str(run_id), step_id]
-    identity = [*place, tool.name, named or f"request:{request_hash}", author_key]
-    slot = hashlib.sha256(json.dumps(identity, ensure_ascii=False).encode()).hexdigest()
+    slot = _slot(place, tool.name, named, request_hash, author_key)
     key = hashlib.sha256(f"{slot}:{request_hash}".encode()).hexdigest()[:KEY_CHARACTERS]
     return Prepared(
         tool=tool, request=request, resource=named, author_key=author_key, slot=slot, key=key, request_hash=request_hash
     )
+
+
+def slot_of(
+    *, run_id: UUID, step_id: str, tool: str, resource: str, request_hash: str, author_key: str
+) -> str:  # fmt: skip
+    """The slot of an effect of one run that is on record, under the names its step and tool have now."""
+    return _slot(["run", str(run_id), step_id], tool, resource, request_hash, author_key)
+
+
+def _slot(place: list[Any], tool: str, resource: str, request_hash: str, author_key: str) -> str:
+    identity = [*place, tool, resource or f"request:{request_hash}", author_key]
+    return hashlib.sha256(json.dumps(identity, ensure_ascii=False).encode()).hexdigest()
 
 
 def summarize(request: dict[str, Any], *, secret: Collection[str] = ()) -> dict[str, Any]:

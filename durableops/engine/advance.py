@@ -54,7 +54,7 @@ def advance(
     try:
         verdict = resuming.decide(database, claimed)
         if isinstance(verdict, Park):
-            resuming.park(database, claimed, verdict)
+            resuming.migrate_or_park(database, claimed, verdict)
             return
         try:
             hand = Hand(claimed, verdict, worker_id=worker_id, stopping=stopping)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -92,6 +93,9 @@ def _calls(hand: Hand, tool: ToolDefinition, items: list[Mapping[str, Any]], *, 
             results[n] = twice
             continue
         known = hand.effects.get(prepared.slot)
+        if known is not None and known.key != prepared.key and known.request_hash == prepared.request_hash:
+            # Its step or tool was called something else then: the other side knows it by its first key.
+            prepared = replace(prepared, key=known.key)
         if known is None or known.state == "withdrawn":
             fresh[n] = prepared
         else:

@@ -8,7 +8,7 @@ from typing import Any
 from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints.compatibility import Continue, Park, RecordedPlan, compare
-from durableops.engine import findings
+from durableops.engine import bell, findings, migrating
 from durableops.engine.database import Database
 from durableops.engine.family import close_waits
 from durableops.engine.plans import plan_id
@@ -73,6 +73,17 @@ def _means_the_same(present: WorkflowDefinition, claimed: Claimed) -> bool:
         and present.schema_hash == claimed.schema_hash
         and present.schema_version == claimed.schema_version
     )
+
+
+def migrate_or_park(database: Database, claimed: Claimed, found: Park) -> None:
+    """Let go of a run that does not fit: moved to this code's version by its policy, or left to a person."""
+    if not claimed.cancel_requested:
+        remaining = migrating.by_policy(database, claimed, definition_for(claimed), found)
+        if remaining is None:
+            bell.ring()
+            return
+        found = remaining
+    park(database, claimed, found)
 
 
 def park(database: Database, claimed: Claimed, found: Park) -> None:

@@ -115,7 +115,7 @@ def test_migration_is_registered_and_stays_callable() -> None:
     assert isinstance(renamed, MigrationDefinition)
     assert renamed({"number": 5}) == {"count": 5}
     assert registry.migrations("w") == (renamed,)
-    assert (renamed.workflow, renamed.from_version) == (registry.workflow("w"), 2)
+    assert (renamed.workflow, renamed.from_version, renamed.to_version) == ("w", 2, registry.workflow("w").version)
 
 
 @pytest.mark.parametrize(

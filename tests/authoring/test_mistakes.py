@@ -341,7 +341,8 @@ def test_tools(author: Author, options: str, arguments: str, why: str) -> None:
         ("One", "2", "old", "migrations go forward"),
         ("One", "3", "old", "migrations go forward"),
         ("One", "0", "old", "from 1"),
-        ("One", "1", "old, new", "exactly one argument"),
+        ("One", "1", "old, at, new", "exactly one argument"),
+        ("'w'", "1", "old", "version=None"),
         ("Empty", "1", "old", "decorated with @workflow"),
     ],
 )

@@ -1,0 +1,186 @@
+"""Moving a run to a newer version of its workflow, and taking that back: what is read, what is written, who may.
+
+What the run becomes is worked out by `checkpoints.upgrades`; the new line of positions is written by `lineages`. A
+worker does it by the workflow's policy for a run it has claimed, a person for one that is in nobody's hand.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import Any
+from uuid import UUID
+
+from durableops.authoring import registry
+from durableops.authoring.definitions import WorkflowDefinition
+from durableops.checkpoints.compatibility import Park
+from durableops.checkpoints.upgrades import SeenEffect, SeenWait, Snapshot, Upgraded, upgrade
+from durableops.engine import findings
+from durableops.engine.database import Database
+from durableops.engine.lineages import Begun, NewLine, begin
+from durableops.engine.plans import plan_id
+from durableops.engine.waking import db_now
+from durableops.errors import MigrationRefused
+from runs.claiming import Claimed
+from runs.models.effect import UNSETTLED
+from runs.transitions import Cursor, fire, record_event
+
+logger = logging.getLogger("durableops.migrating")
+
+_UNSETTLED = ", ".join(f"'{state}'" for state in UNSETTLED)
+_RUN = """
+SELECT p.version, s.state, r.step_id, r.cursor::text, r.lineage, h.effects_through FROM runs_run r
+JOIN runs_workflow_plan p ON p.id = r.plan_id
+JOIN runs_checkpoint s ON s.run_id = r.id AND s.seq = r.state_seq
+JOIN runs_checkpoint h ON h.run_id = r.id AND h.seq = r.head_seq
+WHERE r.id = %s"""
+_WAITS = """
+SELECT id, kind, name, state FROM runs_wait
+WHERE run_id = %s AND lineage = %s AND step_id = %s AND state IN ('open', 'answered', 'expired') ORDER BY id"""
+# Messages of the outbox go out by themselves, whatever becomes of the code that wrote them.
+_EFFECTS = f"""
+SELECT id, step_id, tool, safety, state IN ({_UNSETTLED}) AND safety <> 'outbox' FROM runs_effect
+WHERE run_id = %(run)s AND scope = 'run'
+  AND ((step_id = %(step)s AND id > %(through)s AND state <> 'withdrawn')
+       OR (state IN ({_UNSETTLED}) AND safety <> 'outbox'))
+ORDER BY id"""
+_COMMITTED = """
+SELECT DISTINCT step_id FROM runs_checkpoint WHERE run_id = %s AND kind IN ('step', 'finish')"""
+_TAKE = "SELECT 1 FROM runs_run WHERE id = %s AND fence = %s AND state = 'running' FOR NO KEY UPDATE"
+_TAKEN_BACK = "SELECT EXISTS (SELECT 1 FROM runs_lineage WHERE run_id = %s AND kind = 'revert' AND plan_id = %s)"
+_OPEN_OF_PLAN = """
+SELECT r.id FROM runs_run r WHERE r.plan_id = %s AND NOT r.pinned AND r.id > %s
+AND r.state IN ('queued', 'waiting', 'in_doubt', 'in_review') ORDER BY r.id LIMIT 500"""
+CLEAN_SECONDS = 60.0
+NO_RUN = UUID(int=0)
+
+_clean: dict[tuple[int, int, int], tuple[float, str]] = {}
+"""(Recorded plan, code's stamp, version) to when all its runs were previewed, and what stood in the way."""
+
+
+def snapshot(cursor: Cursor, run_id: UUID) -> Snapshot:
+    """What a migration of this run begins from."""
+    cursor.execute(_RUN, [run_id])
+    version, state, step_id, position, lineage, through = cursor.fetchone()
+    cursor.execute(_WAITS, [run_id, lineage, step_id])
+    waits = tuple(SeenWait(id=r[0], kind=r[1], name=r[2], state=r[3]) for r in cursor.fetchall())
+    cursor.execute(_EFFECTS, {"run": run_id, "step": step_id, "through": through})
+    effects = tuple(
+        SeenEffect(id=r[0], step_id=r[1], tool=r[2], safety=r[3], unsettled=r[4]) for r in cursor.fetchall()
+    )
+    cursor.execute(_COMMITTED, [run_id])
+    committed = tuple(row[0] for row in cursor.fetchall())
+    return Snapshot(
+        version=version, state=state, step_id=step_id, waits=waits, effects=effects,
+        cursor=None if position is None else json.loads(position),
+        committed=committed,
+    )  # fmt: skip
+
+
+def preview(cursor: Cursor, run_id: UUID, target: WorkflowDefinition) -> Upgraded:
+    """What the run would be under `target`. Writes nothing. Raises MigrationRefused."""
+    seen = snapshot(cursor, run_id)
+    return upgrade(seen, registry.chain(target.name, seen.version, target.version), target)
+
+
+def apply(cursor: Cursor, run_id: UUID, target: WorkflowDefinition, *, actor: str, reason: str) -> Begun:
+    """Migrate a run whose row is locked in this transaction. Raises MigrationRefused: then nothing was written."""
+    found = preview(cursor, run_id, target)
+    step = target.step(found.step_id)
+    line = NewLine(
+        kind="migrate",
+        plan_id=plan_id(cursor, target),
+        state=found.state,
+        step_id=found.step_id,
+        cursor=found.cursor,
+        isolated=target.is_isolated(found.step_id),
+        resource=step.uses,
+        actor=actor,
+        reason=reason,
+        steps=found.steps,
+        waits=found.waits,
+        decisions=found.decisions,
+        effects=found.effects,
+        functions=found.functions,
+    )
+    begun = begin(cursor, run_id, line)
+    findings.close(cursor, [run_id], closed_as="migrated", by=actor, why=reason)
+    return begun
+
+
+def told(target: WorkflowDefinition, begun: Begun, seen_version: int) -> dict[str, Any]:
+    """What the timeline says of a migration."""
+    return {"from": seen_version, "to": target.version, "lineage": begun.number, "checkpoint": begun.seq}
+
+
+def by_policy(database: Database, claimed: Claimed, target: WorkflowDefinition | None, found: Park) -> Park | None:
+    """Migrate a claimed run that does not fit, if its workflow's policy lets a worker do that.
+
+    None when it was migrated and given back to the queue, or is not ours any more; else what a person is to decide.
+    """
+    if target is None or found.reason_code != "version_changed" or target.version <= claimed.plan_version:
+        return found
+    if not registry.chain(target.name, claimed.plan_version, target.version):
+        return found
+    why_not = _why_not(database, claimed, target)
+    if why_not:
+        return Park(reason_code="needs_review", reason=why_not, differences=found.differences)
+    reason = f"by the policy of {target.name!r} version {target.version} ({target.migrate})"
+    try:
+        with database.transaction() as cursor:
+            cursor.execute(_TAKE, [claimed.run_id, claimed.fence])
+            if cursor.fetchone() is None:
+                return None
+            begun = apply(cursor, claimed.run_id, target, actor=findings.ENGINE, reason=reason)
+            data = told(target, begun, claimed.plan_version)
+            record_event(
+                cursor, claimed.run_id, "migrate", actor=findings.ENGINE, reason=reason, step_id=claimed.step_id,
+                fence=claimed.fence, data=data,
+            )  # fmt: skip
+            sets = {
+                "wake_cause": "migrated",
+                "wake_detail": f"migrated from version {claimed.plan_version} to {target.version}",
+                "woken_at": db_now(cursor),
+                "lost_at": None,
+            }
+            fire("hand_back", claimed.run_id, using=cursor, fence=claimed.fence, reason=reason, data=data, sets=sets)
+    except MigrationRefused as refused:
+        return Park(reason_code="migration_refused", reason=refused.detail, differences=found.differences)
+    logger.info("run %s was migrated to version %s", claimed.run_id, target.version)
+    return None
+
+
+def _why_not(database: Database, claimed: Claimed, target: WorkflowDefinition) -> str:
+    """Why a person has to approve it, if so."""
+    versions = f"{claimed.plan_version} to {target.version}"
+    if target.migrate == "reviewed":
+        return f"each migration of {target.name!r} from version {versions} is to be approved by a person."
+    if database.read(_TAKEN_BACK, [claimed.run_id, claimed.plan_id])[0][0]:
+        return f"a person took its migration from version {versions} back; whether it is tried again is theirs to say."
+    if target.migrate == "if_clean" and (first := unclean(database, claimed.plan_id, target)):
+        return f"not every run of this version can be migrated from {versions}, so each is to be approved: {first}"
+    return ""
+
+
+def unclean(database: Database, recorded_plan_id: int, target: WorkflowDefinition) -> str:
+    """What stands in the way of migrating all open runs of a plan; empty when nothing does. Remembered for a minute."""
+    key = (recorded_plan_id, registry.stamp(), target.version)
+    known = _clean.get(key)
+    if known is not None and time.monotonic() - known[0] < CLEAN_SECONDS:
+        return known[1]
+    _clean[key] = (time.monotonic(), _first_refusal(database, recorded_plan_id, target))
+    return _clean[key][1]
+
+
+def _first_refusal(database: Database, recorded_plan_id: int, target: WorkflowDefinition) -> str:
+    after = NO_RUN
+    while rows := database.read(_OPEN_OF_PLAN, [recorded_plan_id, after]):
+        for (run_id,) in rows:
+            try:
+                with database.cursor() as cursor:
+                    preview(cursor, run_id, target)
+            except MigrationRefused as refused:
+                return f"run {run_id}: {refused.detail}"
+        after = rows[-1][0]
+    return ""

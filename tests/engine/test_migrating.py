@@ -1,0 +1,241 @@
+"""Runs of an old version under new code: migrated by policy or by a person, whole or not at all, and taken back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from durableops import Migrated, Retry, State, migration, step, tool, workflow
+from durableops.engine import commands, migrating
+from durableops.engine.inbound import send_event
+from runs.models import Checkpoint, Lineage, Review, Run
+from tests.factories import events_of, now
+
+pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
+ONCE = Retry(max_attempts=1)
+
+
+class Old(State):
+    source: str = "a"
+
+
+class New(State):
+    sources: list[str] = []
+    ran: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def forget_previews():
+    migrating._clean.clear()
+
+
+class Company:
+    """A workflow in two versions, a downstream that counts, and a deploy between them."""
+
+    def __init__(self, registry) -> None:
+        self.registry = registry
+        self.sent: list[tuple[str, str]] = []
+        self.fails = False
+
+    def old(self) -> None:
+        self.registry.clear()
+        send = self._tool("send")
+
+        @workflow(name="import", version=1, state=Old, deadline=timedelta(days=1))
+        class Import:
+            @step
+            def prepare(run: Any) -> None:
+                run.call(send, resource="prepare")
+
+            @step(retry=ONCE)
+            def load(run: Any) -> None:
+                run.decide("how", {"n": 1}, lambda n: "slowly")
+                run.call(send, resource="load")
+                run.approval("go", timeout=timedelta(hours=3))
+
+    def new(self, *, policy: Any = "automatic", answer: Any = None, declare: bool = True) -> None:
+        self.registry.clear()
+        post = self._tool("post")
+        send = self._tool("send")
+
+        @workflow(name="import", version=2, state=New, migrate=policy)
+        class Import:
+            @step(tools=[send])
+            def prepare(run: Any) -> None:
+                raise AssertionError("a committed step runs again")
+
+            @step
+            def ingest(run: Any) -> str:
+                assert run.decide("method", {"n": 1}, lambda n: "quickly") == "slowly"
+                run.call(post, resource="load")
+                by = run.approval("go", timeout=timedelta(hours=3)).by
+                run.state.ran.append("ingest")
+                return str(by)
+
+        if declare:
+
+            @migration(Import, from_version=1)
+            def sources(old: dict[str, Any]) -> Any:
+                if answer is not None:
+                    return answer(old)
+                return self.answer(old)
+
+    @staticmethod
+    def answer(old: dict[str, Any], **over: Any) -> Migrated:
+        values: dict[str, Any] = {
+            "state": {"sources": [old["source"]]}, "steps": {"load": "ingest"},
+            "decisions": {"how": "method"}, "effects": {"load/send": "post"},
+        }  # fmt: skip
+        return Migrated(**(values | over))
+
+    def _tool(self, name: str) -> Any:
+        @tool(safety="keyed", name=name, retry=ONCE, timeout=5)
+        def send(call: Any) -> str:
+            self.sent.append((call.resource, call.key))
+            if self.fails:
+                raise TimeoutError("no answer")
+            return str(call.resource)
+
+        return send
+
+
+@pytest.fixture
+def company(own_registry) -> Company:
+    return Company(own_registry)
+
+
+@pytest.fixture
+def waiting(engine, company) -> Run:
+    """A run of version 1 that waits for an approval in its second step."""
+    company.old()
+    run = engine.run("import", {"source": "x"})
+    assert run.state == "waiting"
+    return run
+
+
+def approve(engine, run: Run) -> None:
+    commands.approve(run.waits.get(state="open").pk, tenant=engine.tenant, actor="rita")
+
+
+# C100
+def test_waiting_run_is_migrated_when_it_is_woken_and_its_answer_is_kept(engine, company, waiting):
+    wait = waiting.waits.get()
+    company.new()
+    approve(engine, waiting)
+    engine.drain()
+    waiting.refresh_from_db()
+    assert (waiting.state, waiting.plan.version, waiting.lineage) == ("succeeded", 2, 2)
+    assert len(company.sent) == 2, "neither call is sent again, although step and tool have other names now"
+    wait.refresh_from_db()
+    assert (wait.step_id, wait.lineage, wait.answered_by) == ("ingest", 2, "rita")
+    line = Lineage.objects.get(run=waiting)
+    assert (line.kind, line.from_seq, line.seq, line.actor) == ("migrate", 1, 2, "engine")
+    assert line.functions[0]["name"] == "sources"
+    made = Checkpoint.objects.get(run=waiting, seq=2)
+    assert (made.kind, made.state, made.plan_id) == ("migrate", '{"sources":["x"],"ran":[]}', waiting.plan_id)
+    assert Checkpoint.objects.get(run=waiting, seq=0).state == '{"source":"x"}'
+    assert "migrate" in events_of(waiting)
+    assert waiting.receipts.order_by("-number").first().cause == "migrated"
+
+
+@pytest.mark.parametrize("policy", ["reviewed", "if_clean"])
+def test_policy_may_leave_it_to_a_person(engine, company, waiting, policy):
+    other = engine.run("import", {"source": "bad"})
+
+    def picky(old: dict[str, Any]) -> Any:
+        made: dict[str, Any] = {"sources": 7 if old["source"] == "bad" else []}
+        return company.answer(old, state=made)
+
+    company.new(policy=policy, answer=picky)
+    approve(engine, waiting)
+    engine.drain()
+    found = Review.objects.get(run=waiting)
+    assert (found.code, Run.objects.get(pk=waiting.pk).state) == ("needs_review", "in_review")
+    assert ("approved by a person" in found.reason) or (str(other.pk) in found.reason)
+
+
+def test_clean_preview_of_all_lets_the_workers_migrate(engine, company, waiting):
+    company.new(policy="if_clean")
+    approve(engine, waiting)
+    engine.drain()
+    assert Run.objects.get(pk=waiting.pk).state == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("over", "why"),
+    [
+        ({"state": {"sources": 5}}, "/sources"),
+        ({"effects": {}}, "would be sent again"),
+        ({"waits": {"go": "leave"}}, "does not ask for"),
+    ],
+)
+def test_migration_that_fails_leaves_everything_as_it_was(engine, company, waiting, over, why):
+    def record() -> list[Any]:
+        return [list(getattr(waiting, name).order_by("pk").values()) for name in ("checkpoints", "effects", "waits")]
+
+    company.new(answer=lambda old: company.answer(old, **over))
+    approve(engine, waiting)
+    before = record()
+    engine.drain()
+    waiting.refresh_from_db()
+    assert (waiting.state, waiting.lineage, record()) == ("in_review", 1, before)
+    found = Review.objects.get(run=waiting)
+    assert found.code == "migration_refused"
+    assert why in found.reason
+    assert not Lineage.objects.exists()
+
+
+# C109
+def test_clocks_of_a_migrated_run_go_on_and_none_fires_while_it_is_paused(engine, company, waiting):
+    before = waiting.waits.get().expires_at
+    commands.pause(waiting.pk, tenant=engine.tenant, actor="rita", reason="deploy")
+    company.new()
+    approve(engine, waiting)
+    for _ in range(3):
+        engine.drain()
+        engine.rounds()
+    waiting.refresh_from_db()
+    assert (waiting.state, waiting.lineage) == ("queued", 1), "paused, it is neither migrated nor moved"
+    moves = events_of(waiting)
+    commands.resume(waiting.pk, tenant=engine.tenant, actor="rita", reason="done")
+    engine.worker.listener.in_hand.offer.keep(engine.worker.database, at_once=True)
+    engine.drain()
+    waiting.refresh_from_db()
+    assert waiting.state == "succeeded"
+    assert waiting.waits.get().expires_at == before
+    assert events_of(waiting)[: len(moves)] == moves
+    assert "wait_timeout" not in events_of(waiting)
+
+
+def test_deadline_of_a_migrated_run_stays(engine, company, waiting):
+    before = waiting.deadline_at
+    company.new()
+    approve(engine, waiting)
+    engine.drain()
+    waiting.refresh_from_db()
+    assert waiting.deadline_at == before
+    assert before is not None
+    assert before > now()
+
+
+def test_event_sent_after_the_deploy_reaches_a_run_that_waits_for_it(engine, own_registry):
+    def declare(version: int, event: str) -> Any:
+        def first(run: Any) -> Any:
+            return run.wait_for("parcel") if event == "parcel" else run.wait_for("delivery")
+
+        return workflow(name="post", version=version, state=Old, migrate="automatic")(
+            type("Post", (), {"first": step(id="first")(first)})
+        )
+
+    declare(1, "parcel")
+    run = engine.run("post")
+    own_registry.clear()
+    migration(declare(2, "delivery"), from_version=1)(
+        lambda old: Migrated(state=old, waits={"parcel": "delivery"})
+    )  # fmt: skip
+    send_event("parcel", tenant=engine.tenant, actor="post", payload="box")
+    engine.drain()
+    run.refresh_from_db()
+    assert (run.state, run.checkpoints.get(kind="finish").output) == ("succeeded", '"box"')
