@@ -54,6 +54,12 @@ _TAKE = "SELECT 1 FROM runs_run r WHERE r.id = %s AND r.state = 'waiting' FOR NO
 _CLOSE = """
 UPDATE runs_wait SET state = 'answered', answered_at = now(), answered_by = ''
 WHERE run_id = %s AND kind = 'turn' AND name = %s AND correlation = '' AND state = 'open'"""
+_ASKERS = """
+SELECT r.id, w.id, w.name FROM runs_wait w JOIN runs_run r ON r.id = w.run_id
+WHERE w.kind = 'turn' AND w.state = 'open' AND r.state = 'waiting' AND w.correlation = %(asked)s
+  AND w.name = (SELECT e.tool FROM runs_effect e WHERE e.id = %(effect)s)
+ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED"""
+_CLOSE_ASKED = "UPDATE runs_wait SET state = 'answered', answered_at = now() WHERE id = %s AND state = 'open'"
 _OF_RUN = """
 SELECT DISTINCT o.system FROM runs_effect o
 WHERE o.run_id = ANY(%s) AND o.state = 'queued' AND o.safety = 'legacy'"""
@@ -100,16 +106,37 @@ def wake_next(cursor: Cursor, system: str) -> UUID | None:
     return found[0] if _wake(cursor, found[0], system) else None
 
 
+def asked(effect_id: int) -> str:
+    """How the wait of a run names the effect of another run that it asks for."""
+    return f"effect:{effect_id}"
+
+
+def wake_askers(cursor: Cursor, effect_id: int) -> list[UUID]:
+    """Wake every run that waits for what becomes of this effect of another run. Needs a transaction.
+
+    One whose row somebody else has locked is left to the sweep.
+    """
+    cursor.execute(_ASKERS, {"asked": asked(effect_id), "effect": effect_id})
+    found = cursor.fetchall()
+    for run_id, wait_id, tool in found:
+        cursor.execute(_CLOSE_ASKED, [wait_id])
+        _fire_wake(cursor, run_id, detail=f"what it asked of {tool} has an outcome", data={"effect": effect_id})
+    return [row[0] for row in found]
+
+
 def _wake(cursor: Cursor, run_id: UUID, system: str) -> bool:
     cursor.execute(_TAKE, [run_id])
     if cursor.fetchone() is None:
         return False
     cursor.execute(_CLOSE, [run_id, system])
-    detail = f"it is its turn at {system}"
+    return _fire_wake(cursor, run_id, detail=f"it is its turn at {system}", data={"system": system})
+
+
+def _fire_wake(cursor: Cursor, run_id: UUID, *, detail: str, data: dict[str, Any]) -> bool:
     cursor.execute("SELECT clock_timestamp()")
     sets = {"wake_cause": "turn", "wake_detail": detail, "woken_at": cursor.fetchone()[0], "lost_at": None}
     try:
-        fire("wake", run_id, using=cursor, reason=detail, data={"cause": "turn", "system": system}, sets=sets)
+        fire("wake", run_id, using=cursor, reason=detail, data={"cause": "turn", **data}, sets=sets)
     except TransitionRefused:
         return False
     return True

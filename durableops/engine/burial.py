@@ -35,8 +35,15 @@ _GIVEN_UP = (
 )
 
 
-def declare_ended(cursor: Cursor, worker_id: UUID, *, why: str, counter: int | None = None) -> bool:
-    """End a lease. With `counter`, only if it has not moved since it was looked at: a living worker is spared."""
+def declare_ended(cursor: Cursor, worker_id: UUID, *, why: str, counter: int | None = None, gone: bool = False) -> bool:
+    """End a lease. With `counter`, only if it has not moved since it was looked at: a living worker is spared.
+
+    `gone` says that its processes are known not to exist any more, and is noted of one that had ended before, too.
+    """
+    cursor.execute(
+        "UPDATE runs_worker SET gone = true WHERE id = %(id)s AND %(gone)s AND NOT gone",
+        {"id": worker_id, "gone": gone},
+    )
     cursor.execute(
         "UPDATE runs_worker SET ended_at = now(), ended_why = %(why)s WHERE id = %(id)s AND ended_at IS NULL"
         " AND (%(counter)s::bigint IS NULL OR counter = %(counter)s) RETURNING number",

@@ -43,6 +43,11 @@ def pass_on(cursor: Cursor, systems: Iterable[str]) -> list[UUID]:
     return [run for run in (queues.wake_next(cursor, system) for system in sorted(set(systems))) if run is not None]
 
 
+def wake_askers(cursor: Cursor, effect_id: int) -> list[UUID]:
+    """Wake the runs that ask for the same thing as another one did, and wait for what became of it."""
+    return queues.wake_askers(cursor, effect_id)
+
+
 def let_others_go(cursor: Cursor, runs: Sequence[UUID]) -> list[UUID]:
     """These runs cannot take their turns just now, or can again: let whoever is next where they stand go."""
     return pass_on(cursor, queues.systems_of(cursor, list(runs)))

@@ -18,6 +18,7 @@ from durableops.errors import (
     DefinitionError,
     DuplicateName,
     EffectConflict,
+    EffectGivenUp,
     Fatal,
     PayloadRefused,
     Refused,
@@ -28,7 +29,7 @@ from durableops.errors import (
 
 POINTLESS = (
     ChildrenFailed, CompatibilityError, CursorRegression, DefinitionError, DuplicateName, EffectConflict,
-    PayloadRefused, Refused, ResultGone, WaitTimeout, ArtifactDamaged, ArtifactGone, ArtifactNotFound,
+    EffectGivenUp, PayloadRefused, Refused, ResultGone, WaitTimeout, ArtifactDamaged, ArtifactGone, ArtifactNotFound,
 )  # fmt: skip
 """Errors that the same code would meet again: what is on record does not change by asking twice."""
 

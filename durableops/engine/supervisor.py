@@ -173,7 +173,8 @@ class _Life:
             for watched in self._to_be_taken:
                 self._take(watched)
             with self._database.transaction() as cursor:
-                declare_ended(cursor, self.lease.id, why=why)
+                # Its child has been waited for: there is no such process any more.
+                declare_ended(cursor, self.lease.id, why=why, gone=True)
                 released = release_runs(cursor)
             bell.forget_worker(self.lease.id)
             bell.ring(len(released))

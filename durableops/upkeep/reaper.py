@@ -69,10 +69,9 @@ class Reaper:
         ended = 0
         for worker_id, counter, lease, beat, place, pid, child_pid, locked, server_age in rows:
             sighting = self._sight(worker_id, counter, locked, now)
-            why = _gone(place, pid, child_pid) or self._verdict(
-                sighting, lease=lease, beat=beat, server_age=server_age, now=now
-            )
-            if why and self._declare(worker_id, sighting, why):
+            gone = _gone(place, pid, child_pid)
+            why = gone or self._verdict(sighting, lease=lease, beat=beat, server_age=server_age, now=now)
+            if why and self._declare(worker_id, sighting, why, gone=bool(gone)):
                 ended += 1
         living = {row[0] for row in rows}
         self._seen = {worker_id: seen for worker_id, seen in self._seen.items() if worker_id in living}
@@ -135,9 +134,9 @@ class Reaper:
             return f"its session is gone and its counter stood still for {still:.2f} s"
         return ""
 
-    def _declare(self, worker_id: UUID, seen: Sighting, why: str) -> bool:
+    def _declare(self, worker_id: UUID, seen: Sighting, why: str, *, gone: bool) -> bool:
         def work(cursor: Any) -> bool:
-            return declare_ended(cursor, worker_id, why=why, counter=seen.counter)
+            return declare_ended(cursor, worker_id, why=why, counter=seen.counter, gone=gone)
 
         ended = self._database.retrying(work)
         if ended:

@@ -111,7 +111,7 @@ class IdempotencyRecord(models.Model):
             ),
             # Effects page: newest first by tool, and by system; those that came to nothing; the one with this key.
             models.Index(fields=["tenant", "tool", "id"], name="effect_of_tool"),
-            models.Index(fields=["system", "id"], name="effect_of_system", condition=Q(safety="legacy")),
+            models.Index(fields=["system", "tenant", "id"], name="effect_at_system", condition=Q(safety="legacy")),
             models.Index(
                 fields=["tenant", "id"],
                 name="effect_came_to_nothing",

@@ -29,6 +29,8 @@ class Worker(models.Model):
     draining = models.BooleanField(default=False)
     ended_at = models.DateTimeField(null=True)
     ended_why = models.CharField(max_length=200, default="", blank=True)
+    gone = models.BooleanField(default=False, db_default=False)
+    """Whether its processes are known not to exist any more. One that only fell silent may still send something."""
     versions = models.JSONField(default=dict)
     """Workflow name to the versions this process can run, for people."""
     plans = models.JSONField(null=True)

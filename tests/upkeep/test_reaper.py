@@ -152,9 +152,9 @@ def test_worker_that_moves_just_before_it_is_declared_is_spared(reaper, leased, 
     later(11)
     real = reaper._declare
 
-    def declare(*args: Any) -> bool:
+    def declare(*args: Any, **more: Any) -> bool:
         leased.renew()
-        return real(*args)
+        return real(*args, **more)
 
     reaper._declare = declare
     assert reaper.look() == 0

@@ -19,7 +19,8 @@ _LEGAL = ", ".join(
 # What stands on the timeline, and the verb under which the audit keeps it.
 _AUDITED = (
     "('pause', 'pause'), ('resume', 'resume'), ('approve', 'approve'), ('refuse', 'refuse'), ('recheck', 'recheck'),"
-    " ('reopen', 'retry'), ('extend_deadline', 'extend_deadline'), ('cancel', 'cancel'), ('cancel_requested', 'cancel')"
+    " ('reopen', 'retry'), ('extend_deadline', 'extend_deadline'),"
+    " ('release_system', 'release_system'), ('settle', 'settle'), ('cancel', 'cancel'), ('cancel_requested', 'cancel')"
 )
 
 CHECKS = (
@@ -138,7 +139,7 @@ CHECKS = (
                 SELECT count(*) AS entries FROM runs_audit_entry a
                 WHERE a.target_kind = 'run' AND a.target_id = v.run_id::text AND a.verb = m.verb AND a.actor = v.actor
             ) a ON true
-            WHERE v.actor NOT IN ('', 'engine', 'upkeep', 'supervisor') AND {_OF}
+            WHERE v.actor NOT IN ('', 'engine', 'upkeep', 'supervisor', 'probe') AND {_OF}
               -- A child that ends with its parent is part of what was audited there.
               AND NOT (m.verb = 'cancel' AND r.parent_id IS NOT NULL)
             GROUP BY v.run_id, m.verb, v.actor
