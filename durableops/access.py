@@ -28,13 +28,15 @@ class Permission(StrEnum):
     DECIDE = "approvals:decide"
     SETTLE = "effects:settle"
     """Say what became of an effect in doubt, and let a legacy system's queue go on."""
+    REVIEW = "reviews:decide"
+    """How runs go on that today's code cannot safely read: migrate, pin, reject."""
     ADMINISTER = "tenant:administer"
     """Members, tokens, and whatever changes many runs at once."""
 
 
 _READS = frozenset({Permission.VIEW})
 _OPERATES = _READS | {Permission.START, Permission.SEND, Permission.OPERATE, Permission.SETTLE}
-_DECIDES = _READS | {Permission.DECIDE, Permission.SETTLE}
+_DECIDES = _READS | {Permission.DECIDE, Permission.SETTLE, Permission.REVIEW}
 
 GRANTS: dict[str, frozenset[Permission]] = {
     Role.VIEWER: _READS,
@@ -74,5 +76,11 @@ VERBS: dict[str, Permission] = {
     "extend": Permission.OPERATE,
     "approve": Permission.DECIDE,
     "refuse": Permission.DECIDE,
+    "migrate": Permission.REVIEW,
+    "revert": Permission.REVIEW,
+    "pin": Permission.REVIEW,
+    "unpin": Permission.REVIEW,
+    "reject": Permission.REVIEW,
+    "ask_second": Permission.REVIEW,
 }
 """What each verb on runs needs, whoever asks: a page, the API."""

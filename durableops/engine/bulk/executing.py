@@ -47,7 +47,8 @@ def execute_batch(limit: int = 50) -> int:
     known = {verb.name: verb for verb in verbs()}
     # One whose verb this process does not know is left to a process that does.
     running = Bulk.objects.filter(state="running", verb__in=sorted(known)).select_related("tenant").order_by("pk")
-    return sum(_batch(bulk, known[bulk.verb], limit) for bulk in running)
+    able = [bulk for bulk in running if known[bulk.verb].ready(bulk.arguments)]
+    return sum(_batch(bulk, known[bulk.verb], limit) for bulk in able)
 
 
 def _batch(bulk: Bulk, verb: BulkVerb, limit: int) -> int:

@@ -35,6 +35,8 @@ class BulkVerb:
     arguments: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     """The keyword arguments of `apply` that the stored JSON means."""
     danger: bool = False
+    ready: Callable[[Mapping[str, Any]], bool] = lambda arguments: True
+    """Whether this process can do it, given the stored arguments; what it cannot is left to one that can."""
 
 
 def _in(states: frozenset[State] | list[str]) -> str:

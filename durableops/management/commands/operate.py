@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from durableops.engine import commands
+from durableops.engine import commands, reviewing
 from durableops.errors import DurableOpsError
 from durableops.management.given import existing_tenant
 from runs.models import PauseSwitch, Tenant, Wait
@@ -20,6 +20,12 @@ ON_RUNS: dict[str, Callable[..., commands.Done]] = {
     "cancel": commands.cancel,
     "retry": commands.retry,
     "recheck": commands.recheck,
+    "migrate": reviewing.migrate,
+    "revert": reviewing.revert,
+    "pin": reviewing.pin,
+    "unpin": reviewing.unpin,
+    "reject": reviewing.reject,
+    "ask_second": reviewing.ask_second,
 }
 ON_APPROVALS: dict[str, Callable[..., commands.Done]] = {"approve": commands.approve, "refuse": commands.refuse}
 LONGEST_ACTOR = 200
