@@ -12,6 +12,8 @@ The tree::
       RunNotFound                 404
       WorkflowNotFound            404
       TokenNotFound               404
+      MessageNotFound             404
+      EndpointNotFound            404
       BulkNotFound                404
       ArtifactNotFound            404
       PromptNotFound              404
@@ -198,6 +200,20 @@ class SealBroken(DurableOpsError):
     """Something encrypted was changed, or none of the keys opens it."""
 
     code = "seal.broken"
+
+
+class MessageNotFound(DurableOpsError):
+    """There is no such message of the outbox, or it belongs to somebody else."""
+
+    code = "message.not_found"
+    http_status = 404
+
+
+class EndpointNotFound(DurableOpsError):
+    """There is no such webhook endpoint in this tenant."""
+
+    code = "endpoint.not_found"
+    http_status = 404
 
 
 class TransitionRefused(DurableOpsError):

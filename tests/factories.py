@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db.models import F
 
+from durableops import sealing
 from durableops.artifacts import storage
 from durableops.engine import prompts
 from runs.claiming import Taker
@@ -227,7 +229,12 @@ def make_message(run: Run, *, state: str = "pending", body: str = "{}", **over: 
 
 def make_endpoint(tenant: Tenant | None = None, **over: Any) -> WebhookEndpoint:
     """A webhook endpoint that wants everything."""
-    values: dict[str, Any] = {"url": "https://hooks.example/in", "salt": "a" * 64, "created_by": "tests"}
+    values: dict[str, Any] = {
+        "url": "https://hooks.example/in",
+        "secret": sealing.seal(b"whsec_" + base64.b64encode(b"k" * 32)).decode(),
+        "sealed_with": sealing.key_id(),
+        "created_by": "tests",
+    }
     return WebhookEndpoint.objects.create(tenant=tenant or make_tenant(), **(values | over))
 
 

@@ -11,7 +11,7 @@ from durableops.conf import get_conf
 from durableops.engine import relay_bell
 from durableops.engine.database import Database
 from durableops.engine.relaying.relay import HandlersHang, Relay
-from runs import relaying
+from runs import delivering
 
 logger = logging.getLogger("durableops.upkeep.outbox")
 PAUSE_SECONDS = 5.0
@@ -19,7 +19,7 @@ PAUSE_SECONDS = 5.0
 
 def free_lanes(database: Database) -> int:
     """Free a batch of lanes that a dead relay held, and say that there is something to deliver. Returns how many."""
-    freed = database.transacting(relaying.free_lanes)
+    freed = database.transacting(delivering.free_lanes)
     if freed:
         logger.warning("%s lanes of the outbox are free again: their relay has gone", freed)
         relay_bell.ring()

@@ -13,7 +13,7 @@ from durableops.engine.compensation import owing
 from durableops.engine.database import ConnectionLost, Database
 from durableops.upkeep import bulk, outbox, sweep, timers
 from durableops.upkeep.reaper import Reaper
-from runs.relaying import HAS_GONE
+from runs.delivering import HAS_GONE
 from runs.states import PARKED
 
 logger = logging.getLogger("durableops.upkeep")

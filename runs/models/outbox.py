@@ -75,6 +75,8 @@ class OutboxMessage(models.Model):
     on_poison = models.CharField(max_length=4)
     attempts = models.IntegerField(default=0)
     """How often a relay took it up."""
+    forgiven = models.IntegerField(default=0, db_default=0)
+    """Attempts that do not count any more, because a person had it tried again."""
     sendings = models.IntegerField(default=0)
     """How often it left, or may have left. Each above one has an `effects_repeated` event that says why."""
     created_at = models.DateTimeField(db_default=Now())

@@ -10,7 +10,7 @@ from runs.ids import uuid7
 
 
 class WebhookEndpoint(models.Model):
-    """One subscriber. Its secrets are derived from the installation's key and what stands here; none is stored."""
+    """One subscriber. Its secrets are stored encrypted, and shown once, when they are made."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey("Tenant", on_delete=models.PROTECT, related_name="webhook_endpoints")
@@ -20,10 +20,12 @@ class WebhookEndpoint(models.Model):
     """Names of the events it wants; empty is all of them."""
     enabled = models.BooleanField(default=True)
     disabled_why = models.CharField(max_length=200, default="", blank=True)
-    salt = models.CharField(max_length=64)
-    """What sets its present secret apart from every other."""
-    former_salt = models.CharField(max_length=64, default="", blank=True)
-    """That of the secret before the last rotation, which signs as well until `former_until`."""
+    secret = models.TextField()
+    """What its messages are signed with, encrypted (durableops.sealing)."""
+    former_secret = models.TextField(default="", blank=True)
+    """The one before the last rotation, which signs as well until `former_until`."""
+    sealed_with = models.CharField(max_length=16)
+    """Which key of the installation both are encrypted with."""
     former_until = models.DateTimeField(null=True)
     created_at = models.DateTimeField(db_default=Now())
     created_by = models.CharField(max_length=200)
@@ -34,11 +36,11 @@ class WebhookEndpoint(models.Model):
         db_table = "runs_webhook_endpoint"
         constraints = [
             models.CheckConstraint(
-                condition=Q(salt__regex="^[0-9a-f]{64}$") & Q(former_salt__regex="^([0-9a-f]{64})?$"),
-                name="webhook_endpoint_salts_are_whole",
+                condition=~Q(secret="") & ~Q(sealed_with=""), name="webhook_endpoint_secret_is_sealed"
             ),
             models.CheckConstraint(
-                condition=Q(former_salt="", former_until=None) | (~Q(former_salt="") & Q(former_until__isnull=False)),
+                condition=Q(former_secret="", former_until=None)
+                | (~Q(former_secret="") & Q(former_until__isnull=False)),
                 name="webhook_endpoint_former_secret_ends",
             ),
             models.CheckConstraint(

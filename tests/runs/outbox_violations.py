@@ -48,7 +48,7 @@ VIOLATIONS: dict[str, Callable[[], Any]] = {
     "outbox_destination_stopped_by_somebody": lambda: OutboxDestination.objects.create(
         tenant=make_tenant(), name="mail", stopped_at=now()
     ),
-    "webhook_endpoint_salts_are_whole": lambda: make_endpoint(salt="short"),
-    "webhook_endpoint_former_secret_ends": lambda: make_endpoint(former_salt="b" * 64),
+    "webhook_endpoint_secret_is_sealed": lambda: make_endpoint(secret=""),
+    "webhook_endpoint_former_secret_ends": lambda: make_endpoint(former_secret="x"),
     "webhook_endpoint_disabled_for_a_reason": lambda: make_endpoint(enabled=False),
 }

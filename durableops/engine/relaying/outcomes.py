@@ -14,7 +14,8 @@ from durableops.engine import results
 from durableops.engine.ops import Attempt
 from durableops.errors import Fatal, NotSent, PayloadRefused, Refused, RetryLater
 from durableops.masking import mask_addresses, mask_text
-from runs.relaying import Settled, Taken
+from runs.delivering import Settled
+from runs.relaying import Taken
 
 MESSAGE_CHARACTERS = 1000
 MOST_LOSSES = 5
@@ -29,9 +30,9 @@ def judge(taken: Taken, attempt: Attempt, *, tool: ToolDefinition, rng: random.R
     retry = tool.retry
     unsent = isinstance(error, NotSent)
     final = isinstance(error, Refused) or retry.gives_up_on(error)
-    if final or taken.attempts >= retry.max_attempts:
+    if final or taken.tries >= retry.max_attempts:
         return poisoned(taken, error, unsent=unsent, blames=not final)
-    pause, rest = retry.delay(taken.attempts, rng), 0.0
+    pause, rest = retry.delay(taken.tries, rng), 0.0
     if isinstance(error, RetryLater):
         rest = max(0.0, min(error.after_seconds, get_conf().call_retry_after_cap_seconds))
         pause = max(pause, rest)
@@ -45,8 +46,8 @@ def cannot_be_sent(taken: Taken, *, retry: Retry) -> Settled | None:
     if taken.seconds_left is not None and taken.seconds_left <= 0:
         late = NotSent("its time to be delivered has passed; it was not sent any more.")
         return poisoned(taken, late, unsent=True, blames=False)
-    if taken.attempts > retry.max_attempts + MOST_LOSSES:
-        lost = Fatal(f"it lost its relay too often: it was taken up {taken.attempts - 1} times without an outcome.")
+    if taken.tries > retry.max_attempts + MOST_LOSSES:
+        lost = Fatal(f"it lost its relay too often: it was taken up {taken.tries - 1} times without an outcome.")
         return poisoned(taken, lost, unsent=True, blames=False)
     return None
 
@@ -66,6 +67,11 @@ def failed(
 def poisoned(taken: Taken, error: BaseException, *, unsent: bool, blames: bool) -> Settled:
     """Not to be tried again, unless a person says so."""
     return _settled(taken, "poisoned", unsent=unsent, blames=blames, **_told(error))
+
+
+def skipped(taken: Taken, why: str) -> Settled:
+    """Not to be delivered any more, and nobody needs to decide."""
+    return _settled(taken, "skipped", unsent=True, error_message=why)
 
 
 def _settled(taken: Taken, outcome: str, **more: Any) -> Settled:

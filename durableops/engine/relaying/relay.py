@@ -27,8 +27,9 @@ from durableops.engine.relaying.delivery import Delivery
 from durableops.engine.relaying.lifetime import Lifetime
 from durableops.engine.relaying.senders import Senders
 from durableops.errors import CallTimeout, NotSent
-from runs import relaying
-from runs.relaying import Claimed, Place, Settled, Taken
+from runs import delivering, relaying
+from runs.delivering import Settled
+from runs.relaying import Claimed, Place, Taken
 from runs.transitions import record_event
 
 logger = logging.getLogger("durableops.relay")
@@ -228,8 +229,8 @@ class Relay:
         while True:
             try:
                 if settled:
-                    self._database.retrying(partial(relaying.send_settle, relay_id=relay_id, settled=settled))
-                self._database.retrying(partial(relaying.release_unheld, relay_id=relay_id, held=list(self._held)))
+                    self._database.retrying(partial(delivering.send_settle, relay_id=relay_id, settled=settled))
+                self._database.retrying(partial(delivering.release_unheld, relay_id=relay_id, held=list(self._held)))
                 return
             except ConnectionLost:
                 self._reconnect()
@@ -248,11 +249,11 @@ class Relay:
         claim = cursor.connection.cursor() if settled and slots else cursor
         with cursor.connection.pipeline():
             if settled:
-                relaying.send_settle(cursor, self._life.id, settled)
+                delivering.send_settle(cursor, self._life.id, settled)
             if slots:
                 relaying.send_claim(claim, self._taker(slots))
         if settled:
-            self._tell_lost(cursor, settled, relaying.accepted(cursor))
+            self._tell_lost(cursor, settled, delivering.accepted(cursor))
             failpoints.reach(failpoints.Point.RELAY_AFTER_SETTLE)
         if not slots:
             return Claimed(taken=[], after=self._after, walked=0)
@@ -290,7 +291,7 @@ class Relay:
         settled, self._settled, self._held = self._settled, [], {}
         if self._life is not None and not self._life.is_lost.is_set():
             relay_id = self._life.id
-            self._database.retrying(partial(relaying.send_settle, relay_id=relay_id, settled=settled))
+            self._database.retrying(partial(delivering.send_settle, relay_id=relay_id, settled=settled))
 
     def _abandon_all(self) -> None:
         for delivery in self._held.values():

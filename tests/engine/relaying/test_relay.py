@@ -451,13 +451,13 @@ def test_claim_whose_answer_was_lost_is_given_back_unsent(engine, make_relay, mo
 
 def test_outcome_whose_commit_was_not_heard_of_is_written_once(engine, make_relay, monkeypatch):
     from durableops.engine.database import ConnectionLost
-    from runs import relaying
+    from runs import delivering
 
     receiver = Receiver()
     declare(receiver)
     run = engine.run("post-mail", {"messages": ["a", "b"]})
     relay = make_relay()
-    real = relaying.accepted
+    real = delivering.accepted
     lost: list[Any] = []
 
     def accepted(cursor: Any) -> Any:
@@ -467,7 +467,7 @@ def test_outcome_whose_commit_was_not_heard_of_is_written_once(engine, make_rela
             raise ConnectionLost("it landed, and nobody heard of it")
         return found
 
-    monkeypatch.setattr(relaying, "accepted", accepted)
+    monkeypatch.setattr(delivering, "accepted", accepted)
     relay.drain()
     assert receiver.resources == ["a", "b"]
     assert states(run) == ["delivered", "delivered"]
