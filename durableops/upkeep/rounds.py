@@ -11,7 +11,7 @@ from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine.compensation import owing
 from durableops.engine.database import ConnectionLost, Database
-from durableops.upkeep import bulk, outbox, sweep, timers
+from durableops.upkeep import bulk, outbox, stranded, sweep, timers
 from durableops.upkeep.reaper import Reaper
 from runs.delivering import HAS_GONE
 from runs.states import PARKED
@@ -89,6 +89,7 @@ class Rounds:
         if monotonic() >= self._next_sweep:
             self._next_sweep = monotonic() + SWEEP_SECONDS
             moved += sweep.sweep(self._database)
+            stranded.find(self._database)
             moved += owing.release_unattended(self._database)
             bulk.forget_previews(self._database)
         if moved or todo[-1]:
