@@ -22,6 +22,7 @@ The tree::
       SealBroken                  what is encrypted cannot be read: it was changed, or its key is missing
       CompensationNotFound        404
       TransitionRefused           the run's state does not allow this event (409)
+        PlanChanged               what a verb would do is not what was shown any more (409)
       BulkRefused                 the bulk action's state does not allow this (409)
       StartConflict               same start key, other input (409)
       EventConflict               same event id, other content (409)
@@ -236,6 +237,17 @@ class TransitionRefused(DurableOpsError):
         self.state = state
         self.event = event
         self.wanted = wanted
+
+
+class PlanChanged(TransitionRefused):
+    """What the verb would do is not what was shown any more; `plan` is what it would do now."""
+
+    code = "run.plan_changed"
+
+    def __init__(self, detail: str = "", *, plan: object = None, **more: Any) -> None:
+        super().__init__(detail, **more)
+        self.plan = plan
+        self.context["plan"] = plan
 
 
 class StartConflict(DurableOpsError):

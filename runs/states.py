@@ -66,6 +66,8 @@ TRANSITIONS: dict[str, Edge] = {
     "cancel": _edge(PARKED, State.CANCELLED, "operator"),
     "reopen": _edge(REOPENABLE, State.QUEUED, "operator"),
     "recheck": _edge({State.IN_REVIEW}, State.QUEUED, "operator"),
+    # From an earlier checkpoint, in a new lineage.
+    "branch": _edge(REOPENABLE | PARKED, State.QUEUED, "operator"),
 }
 
 

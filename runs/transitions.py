@@ -111,7 +111,7 @@ def fire(
     text = statement(
         event,
         pick="r.id = %(run)s FOR NO KEY UPDATE",
-        sets=", ".join(f"{_column(name)} = %(set_{name})s" for name in sorted(extra)),
+        sets=", ".join(f"{_column(event, name)} = %(set_{name})s" for name in sorted(extra)),
         guard="true" if fence is None else "b.fence = %(fence)s",
     )
     params = {
@@ -199,7 +199,11 @@ _SETTABLE = frozenset(
 )
 
 
-def _column(name: str) -> str:
-    if name not in _SETTABLE:
+# Only the move that begins a new lineage says where the run is; otherwise its holder's commits do.
+_POSITION = frozenset({"lineage", "head_seq", "state_seq", "step_id", "step_entries", "cursor", "isolated", "resource"})
+
+
+def _column(event: str, name: str) -> str:
+    if name not in _SETTABLE and not (event == "branch" and name in _POSITION):
         raise ValueError(f"column {name!r} is not set by a transition; add it to the list if it should be.")
     return name

@@ -25,7 +25,7 @@ from durableops.engine.checks import check_may_go_on, flush_if_stale, stop_reaso
 from durableops.engine.hand import Hand, KnownEffect
 from durableops.engine.large_results import Apart
 from durableops.engine.ops import Commit, Local, Logic
-from durableops.engine.records import ensure_loaded, load_slots
+from durableops.engine.records import ask_earlier_lineages, ensure_loaded, load_slots
 from durableops.engine.sending import Pending, identity_of, in_doubt, send_all, window_closed
 from durableops.errors import (
     CallsFailed,
@@ -85,8 +85,9 @@ def _calls(hand: Hand, tool: ToolDefinition, items: list[Mapping[str, Any]], *, 
     results: list[Any] = [None] * len(items)
     fresh: dict[int, Prepared] = {}
     pending: dict[int, Pending] = {}
-    for n, item in enumerate(items):
-        prepared = _prepare(hand, tool, dict(item))
+    asked = [_prepare(hand, tool, dict(item)) for item in items]
+    yield from ask_earlier_lineages(hand, tool, [prepared.slot for prepared in asked])
+    for n, prepared in enumerate(asked):
         try:
             hand.use("call", tool.name, prepared.resource, prepared.author_key, *_read_identity(prepared))
         except DuplicateName as twice:
@@ -150,7 +151,8 @@ def _answer(
     """Answer from the record where it has an answer; otherwise note the call as one to be sent again."""
     if known.request_hash != prepared.request_hash:
         results[n] = _conflict(hand, prepared, known)
-    elif hand.in_page and known.id <= hand.effects_through and prepared.tool.safety != "read":
+    elif hand.in_page and not hand.went_back and known.id <= hand.effects_through and prepared.tool.safety != "read":
+        # A run that went back may as well have done it on this very page.
         results[n] = DuplicateName(
             f"{prepared.tool.name} was called for {prepared.resource!r} on an earlier page; give this one its own key.",
             effect=known.id,

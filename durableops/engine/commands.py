@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from durableops.checkpoints import codec
-from durableops.engine import bell, findings, queues
+from durableops.engine import bell, findings, guard, queues
 from durableops.engine.acting import MAX_REASON_CHARACTERS as MAX_REASON_CHARACTERS
 from durableops.engine.acting import Done as Done
 from durableops.engine.acting import audit, locked, refused, write
@@ -104,10 +104,14 @@ def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, done: str =
 
 
 @audited_refusals
-def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at: datetime | None = None) -> Done:
+def retry(
+    run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at: datetime | None = None,
+    plan_hash: str | None = None,
+) -> Done:  # fmt: skip
     """Reopen a failed, timed out or exhausted run at its last checkpoint. Committed steps do not run again.
 
-    A run whose deadline has passed needs a new one.
+    A run whose deadline has passed needs a new one. With `plan_hash` it is refused unless the guard's plan is still
+    the one that was shown.
     """
     reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
@@ -122,6 +126,7 @@ def retry(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at:
         deadline = deadline_at or run.deadline_at
         if deadline is not None and deadline <= now:
             raise refused(run, "retry", "a deadline in the future; give a new one with the retry")
+        guard.check(cursor, "retry", run.pk, plan_hash)
         sets = {
             "deadline_at": deadline,
             "step_attempts": 0,

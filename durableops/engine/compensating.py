@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from durableops.checkpoints.failures import safe_text
-from durableops.engine import bell, inbound
+from durableops.engine import bell, guard, inbound
 from durableops.engine.acting import Done, audited_refusals, kept_reason, locked, refused
 from durableops.engine.compensation import owing
 from durableops.engine.compensation.undoing import EVENT
@@ -39,6 +39,7 @@ def compensate(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, plan_ha
         run = locked(tenant, run_id)
         if not run.is_terminal:
             raise refused(run, "compensate", "a finished run; cancel it with what it did to be undone")
+        guard.check(cursor, "compensate", run.pk, plan_hash)
         order = owing.order(cursor, run.pk, choice="compensate", actor=actor, reason=reason)
         begun = owing.apply_order(cursor, order, run.pk)
         if begun is None:

@@ -141,6 +141,9 @@ class Hand:
         self.entry = claimed.step_entries
         self.resumed = claimed.resumes > 0
         """Whether something of this step or page may be on record already."""
+        self.went_back: bool | None = False if claimed.lineage == 1 else None
+        """Whether it went back to an earlier checkpoint, so that every step may find what earlier lines of positions
+        did; None while nobody has asked the record."""
         self.lost = False
         """Whether a newer claim is known to own the run."""
         self.in_step = False
@@ -171,7 +174,7 @@ class Hand:
         self.decisions: dict[tuple[str, str, str], str] = {}
         self.files: dict[str, dict[str, Any]] = {}
         """Files of this entry by name, the newest of each."""
-        self.loaded = not self.resumed
+        self.loaded = not (self.resumed or self.went_back is not False)
         self.under_way: dict[int, UnderWay] = {}
         """Calls of this entry by effect, from their intent on."""
         self.gave_up: dict[int, dict[str, Any]] = {}

@@ -66,7 +66,9 @@ def _recorded(hand: Hand, calls: list[Prepared]) -> Logic[dict[str, KnownEffect]
     """Those of the calls whose slots are taken. A step's own slots were loaded with it; others are asked for."""
     found = {call.slot: hand.effects[call.slot] for call in calls if call.slot in hand.effects}
     elsewhere = [
-        call.slot for call in calls if call.slot not in found and (hand.in_page or call.tool.scope == "tenant")
+        call.slot
+        for call in calls
+        if call.slot not in found and (hand.in_page or hand.went_back or call.tool.scope == "tenant")
     ]
     if elsewhere:
         found |= yield from load_slots(hand, elsewhere)
@@ -77,7 +79,7 @@ def _answer(hand: Hand, prepared: Prepared, known: KnownEffect) -> Any:
     tool = prepared.tool
     if known.request_hash != prepared.request_hash:
         return _conflict(hand, tool.name, prepared.resource, prepared.request_hash, known.id, known.request_hash)
-    if hand.in_page and tool.scope == "run" and known.id <= hand.effects_through:
+    if hand.in_page and not hand.went_back and tool.scope == "run" and known.id <= hand.effects_through:
         return DuplicateName(
             f"{tool.name} was called for {prepared.resource!r} on an earlier page; give this one its own key.",
             effect=known.id,

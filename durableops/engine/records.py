@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from durableops.authoring.definitions import ToolDefinition
 from durableops.clock import uptime
 from durableops.engine.database import Database
 from durableops.engine.hand import Hand, KnownEffect, KnownWait
@@ -18,6 +19,7 @@ _OF_SLOTS = _EFFECT + "slot = ANY(%s)"
 _WAITS = """
 SELECT kind, name, author_key, id, state, answer, answered_by, on_timeout, turns, coalesce(due_at <= now(), true)
 FROM runs_wait WHERE run_id = %s AND lineage = %s AND step_id = %s"""
+_WENT_BACK = "SELECT EXISTS (SELECT 1 FROM runs_lineage WHERE run_id = %s AND kind = 'branch')"
 _DECISIONS = "SELECT name, author_key, input_hash, result FROM runs_decision WHERE run_id = %s AND step_id = %s"
 
 
@@ -34,9 +36,19 @@ def load_slots(hand: Hand, slots: list[str]) -> Logic[dict[str, KnownEffect]]:
     return {effect.slot: effect for effect in map(_effect, rows)}
 
 
+def ask_earlier_lineages(hand: Hand, tool: ToolDefinition, slots: list[str]) -> Logic[None]:
+    """Of a run that went back, find what was done before under these slots. Reads are made again, and not asked for."""
+    unknown = [slot for slot in slots if slot not in hand.effects]
+    if hand.went_back and tool.safety != "read" and unknown:
+        hand.effects |= yield from load_slots(hand, unknown)
+
+
 def _load(hand: Hand, database: Database) -> None:
     claimed = hand.claimed
-    for row in database.read(_OF_ENTRY, [hand.run_id, hand.effects_through]):
+    if hand.went_back is None:
+        hand.went_back = database.read(_WENT_BACK, [hand.run_id])[0][0]
+    # Who went back may find all that was done before: it is asked for call by call.
+    for row in [] if hand.went_back else database.read(_OF_ENTRY, [hand.run_id, hand.effects_through]):
         effect = _effect(row)
         hand.effects[effect.slot] = effect
     for row in database.read(_WAITS, [hand.run_id, claimed.lineage, hand.step.id]):

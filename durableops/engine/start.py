@@ -55,17 +55,17 @@ WITH run AS (
         cancel_requested_by, cancel_reason, deadline_at, lineage, head_seq, state_seq, step_id, step_entries,
         step_attempts,
         recoveries, max_recoveries, wake_cause, wake_detail, resumes, effects_avoided, progress_note, error_class,
-        error_message, error_fingerprint, isolated, resource)
+        error_message, error_fingerprint, isolated, resource, cursor)
     VALUES (%(id)s, %(tenant)s, %(workflow)s, %(plan)s, 'queued', now(), %(priority)s,
         greatest(now(), coalesce(%(start_at)s, now())), %(start_key)s, %(input_hash)s, now(), %(by)s, %(labels)s::jsonb,
         %(parent)s, %(parent_wait)s, %(child_index)s, 0, false, '', false, '', '',
         least(%(deadline_at)s, now() + %(deadline)s * interval '1 second'), 1, 0, 0, %(step)s, 1, 0, 0,
-        %(max_recoveries)s, '', '', 0, 0, '', '', '', '', %(isolated)s, %(resource)s)
+        %(max_recoveries)s, '', '', 0, 0, '', '', '', '', %(isolated)s, %(resource)s, %(cursor)s::jsonb)
     RETURNING id
 ), checkpoint AS (
-    INSERT INTO runs_checkpoint (run_id, seq, lineage, kind, step_id, next_step, plan_id, state, state_seq, output_hash,
-        effects_through, fence, entry, attempt, at)
-    SELECT id, 0, 1, 'start', '', %(step)s, %(plan)s, %(state)s, 0, '', 0, 0, 0, 0, now() FROM run
+    INSERT INTO runs_checkpoint (run_id, seq, lineage, kind, step_id, next_step, plan_id, cursor, state, state_seq,
+        output_hash, effects_through, fence, entry, attempt, at)
+    SELECT id, 0, 1, 'start', '', %(step)s, %(plan)s, %(cursor)s::jsonb, %(state)s, 0, '', 0, 0, 0, 0, now() FROM run
 )
 INSERT INTO runs_event (run_id, at, event, from_state, to_state, step_id, attempt, fence, actor, reason, data)
 SELECT id, now(), 'start', '', 'queued', '', 0, 0, %(by)s, '', '{}'::jsonb FROM run
@@ -143,8 +143,13 @@ def insert(
     start_at: datetime | None = None,
     parent: tuple[UUID, int, int] | None = None,
     deadline_at: datetime | None = None,
+    at: tuple[str, Any] | None = None,
 ) -> None:
-    """Write the run, its first checkpoint and its first event in one statement."""
+    """Write the run, its first checkpoint and its first event in one statement.
+
+    It begins with the first step, or with the step and cursor of `at`.
+    """
+    step, cursor_at = at or (new.definition.steps[0].id, None)
     deadline: timedelta | None = new.definition.deadline
     cursor.execute(
         _INSERT,
@@ -164,9 +169,10 @@ def insert(
             "child_index": parent[2] if parent else None,
             "deadline": deadline.total_seconds() if deadline else None,
             "deadline_at": deadline_at,
-            "step": new.definition.steps[0].id,
-            "isolated": new.definition.is_isolated(new.definition.steps[0].id),
-            "resource": new.definition.steps[0].uses,
+            "step": step,
+            "cursor": None if cursor_at is None else json.dumps(cursor_at),
+            "isolated": new.definition.is_isolated(step),
+            "resource": new.definition.step(step).uses,
             "max_recoveries": new.definition.max_recoveries,
             "state": new.state_json,
         },

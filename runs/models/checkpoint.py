@@ -20,7 +20,7 @@ class Checkpoint(models.Model):
     lineage = models.SmallIntegerField()
     kind = models.CharField(max_length=8, choices=[(k, k) for k in KINDS])
     step_id = models.CharField(max_length=100)
-    """The step that was committed; empty for the start."""
+    """The step that was committed; empty for the start, and for the branch with which a later lineage begins."""
     next_step = models.CharField(max_length=100, default="")
     """The step a resume enters; empty when the run has finished."""
     plan = models.ForeignKey(

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-LINEAGE_KINDS = ("migrate", "edit", "move", "revert")
+LINEAGE_KINDS = ("migrate", "edit", "move", "revert", "branch")
 """What begins a line after a run's first. The checkpoint it begins with has the same word as its kind."""
 
 

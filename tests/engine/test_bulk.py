@@ -19,7 +19,7 @@ from durableops.upkeep.bulk import BulkThread, forget_previews
 from durableops.upkeep.rounds import Rounds
 from runs.ids import uuid7
 from runs.models import AuditEntry, Bulk, BulkItem, Run
-from tests.factories import make_run, make_tenant
+from tests.factories import make_effect, make_run, make_tenant
 from tests.fixtures.engine import Background, holding, until_blocked
 from tests.waiting import eventually
 
@@ -371,3 +371,38 @@ def test_every_verb_reads_its_arguments_and_refuses_what_it_does_not_know(tenant
             one.read({"nonsense": 1})
     with pytest.raises(InputRefused, match="there is no bulk action 'nothing'"):
         verb("nothing")
+
+
+def test_bulk_retry_tells_beforehand_what_all_its_runs_would_send_again(tenant, clean_queue):
+    runs = [make_run(state="failed") for _ in range(3)]
+    for run in runs[:2]:
+        make_effect(run, state="in_doubt", tool="charge")
+    make_effect(runs[2], state="succeeded", tool="charge", result="1")
+    plan = previewed("retry", runs).plan
+    assert {(line["category"], line["tool"], line["calls"], line["runs"]) for line in plan["calls"]} == {
+        ("again", "charge", 2, 2), ("reused", "charge", 1, 1)
+    }  # fmt: skip
+
+
+def test_bulk_whose_facts_changed_since_its_preview_is_refused_and_previewed_anew(tenant, clean_queue):
+    runs = [make_run(state="failed") for _ in range(3)]
+    bulk = previewed("retry", runs)
+    shown = bulk.plan_hash
+    make_effect(runs[0], state="in_doubt", tool="charge")
+    with pytest.raises(BulkRefused, match="1 of its 3 runs have changed since it was shown"):
+        control.start(bulk.pk, tenant=tenant, plan_hash=shown, **WHY)
+    assert fresh(bulk).state == "preview"
+    assert [line["tool"] for line in bulk.plan["calls"]] == ["charge"]
+    with pytest.raises(BulkRefused, match="What it would send again has changed"):
+        control.start(bulk.pk, tenant=tenant, plan_hash=shown, **WHY)
+    control.start(bulk.pk, tenant=tenant, plan_hash=bulk.plan_hash, **WHY)
+    assert finish(bulk).state == "done"
+
+
+def test_run_whose_facts_change_while_the_action_runs_is_refused_alone(tenant, clean_queue):
+    runs = [make_run(state="failed") for _ in range(2)]
+    bulk = started("retry", runs)
+    make_effect(runs[0], state="in_doubt", tool="charge")
+    finish(bulk)
+    assert outcomes(bulk) == {runs[0].pk: "refused", runs[1].pk: "done"}
+    assert "has changed since it was shown" in BulkItem.objects.get(bulk=bulk, state="refused").message

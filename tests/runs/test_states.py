@@ -17,10 +17,11 @@ def test_every_state_is_open_or_terminal_and_never_both():
 
 def test_only_an_operator_leaves_a_terminal_state():
     leaving = {name: edge for name, edge in TRANSITIONS.items() if edge.sources & TERMINAL}
-    assert set(leaving) == {"reopen"}
-    assert leaving["reopen"].by == "operator"
-    assert leaving["reopen"].sources == REOPENABLE
-    assert leaving["reopen"].target is State.QUEUED
+    assert set(leaving) == {"reopen", "branch"}
+    for edge in leaving.values():
+        assert edge.by == "operator"
+        assert edge.sources & TERMINAL == REOPENABLE
+        assert edge.target is State.QUEUED
 
 
 def test_succeeded_and_cancelled_are_never_reopened():
@@ -51,16 +52,16 @@ def test_every_state_but_the_first_can_be_reached():
 @pytest.mark.parametrize(
     ("state", "offered"),
     [
-        ("queued", ["cancel"]),
+        ("queued", ["cancel", "branch"]),
         ("running", []),
-        ("waiting", ["cancel"]),
-        ("in_doubt", ["cancel"]),
-        ("in_review", ["cancel", "recheck"]),
+        ("waiting", ["cancel", "branch"]),
+        ("in_doubt", ["cancel", "branch"]),
+        ("in_review", ["cancel", "recheck", "branch"]),
         ("succeeded", []),
-        ("failed", ["reopen"]),
+        ("failed", ["reopen", "branch"]),
         ("cancelled", []),
-        ("timed_out", ["reopen"]),
-        ("exhausted", ["reopen"]),
+        ("timed_out", ["reopen", "branch"]),
+        ("exhausted", ["reopen", "branch"]),
     ],
 )
 def test_buttons_are_read_from_the_table(state, offered):

@@ -104,6 +104,15 @@ def test_columns_that_belong_to_the_move_itself_cannot_be_set(column):
         fire("wake", run.pk, sets={column: 1})
 
 
+def test_only_a_new_lineage_says_where_the_run_is():
+    run = make_run(state="failed")
+    fire("branch", run.pk, sets={"lineage": 2, "step_id": "other"})
+    run.refresh_from_db()
+    assert (run.state, run.lineage, run.step_id) == ("queued", 2, "other")
+    with pytest.raises(ValueError, match="is not set by a transition"):
+        fire("branch", run.pk, sets={"fence": 1})
+
+
 def test_move_and_its_history_row_are_rolled_back_together():
     run = make_run(state="waiting")
     with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012

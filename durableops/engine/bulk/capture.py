@@ -9,6 +9,8 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from durableops.checkpoints.codec import canonical, hash_hex
+from durableops.engine import guard
 from durableops.engine.bulk.verbs import BulkVerb
 from durableops.errors import InputRefused
 from runs.models import Bulk, Tenant
@@ -67,7 +69,17 @@ def preview(
                 f"more than {MOST_RUNS:,} runs match, which is the most one bulk action takes. Narrow the selection."
             )
         made.save(update_fields=["runs"])
+        note_plan(cursor, made, verb)
     return made
+
+
+def note_plan(cursor: Any, bulk: Bulk, verb: BulkVerb) -> None:
+    """Keep what the guard says about the runs as they are now, together and each."""
+    if verb.guard:
+        bulk.plan = guard.plan_of_bulk(cursor, verb.guard, bulk.pk).as_json()
+        bulk.plan_hash = hash_hex(canonical(bulk.plan))
+        guard.note_facts(cursor, verb.guard, bulk.pk)
+        bulk.save(update_fields=["plan", "plan_hash"])
 
 
 def _described(selection: Selection) -> dict[str, Any]:

@@ -6,7 +6,10 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from durableops.engine import guard
 from durableops.engine.acting import kept_reason
+from durableops.engine.bulk.capture import note_plan
+from durableops.engine.bulk.verbs import verb
 from durableops.engine.waking import db_now
 from durableops.errors import BulkNotFound, BulkRefused, InputRefused
 from runs.models import AuditEntry, Bulk, Tenant
@@ -20,9 +23,32 @@ def find(bulk_id: int, *, tenant: Tenant) -> Bulk:
     return found
 
 
-def start(bulk_id: int, *, tenant: Tenant, actor: str, reason: str) -> Bulk:
-    """Begin to execute a previewed action: exactly the runs that were captured. Starting twice is refused."""
+def start(bulk_id: int, *, tenant: Tenant, actor: str, reason: str, plan_hash: str | None = None) -> Bulk:
+    """Begin to execute a previewed action: exactly the runs that were captured. Starting twice is refused.
+
+    So is starting one whose plan is not what was shown any more; the plan is then made anew.
+    """
+    _refuse_changed(bulk_id, tenant, plan_hash)
     return _move(bulk_id, "start", "running", {"preview"}, tenant=tenant, actor=actor, reason=reason)
+
+
+def _refuse_changed(bulk_id: int, tenant: Tenant, shown: str | None) -> None:
+    """Each run is compared once more when its turn comes; this tells a person before anything has begun."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        bulk = _locked(bulk_id, tenant)
+        known = verb(bulk.verb)
+        if bulk.state != "preview" or not known.guard:
+            return
+        changed = guard.changed_in_bulk(cursor, known.guard, bulk.pk)
+        if changed:
+            note_plan(cursor, bulk, known)
+    if changed or shown not in (None, bulk.plan_hash):
+        what = f"{changed} of its {bulk.runs} runs have" if changed else "What it would send again has"
+        raise BulkRefused(
+            f"{what} changed since it was shown. Nothing was done; look at the plan as it is now.",
+            bulk=bulk.pk,
+            state=bulk.state,
+        )
 
 
 def hold(bulk_id: int, *, tenant: Tenant, actor: str, reason: str) -> Bulk:

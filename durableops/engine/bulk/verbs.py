@@ -37,6 +37,9 @@ class BulkVerb:
     danger: bool = False
     ready: Callable[[Mapping[str, Any]], bool] = lambda arguments: True
     """Whether this process can do it, given the stored arguments; what it cannot is left to one that can."""
+    guard: str = ""
+    """Name of the guard's verb, where it may send something again: each run's plan is kept with the preview, and
+    `apply` is given its `plan_hash`."""
 
 
 def _in(states: frozenset[State] | list[str]) -> str:
@@ -72,7 +75,7 @@ register(BulkVerb(name="pause", label="Pause", apply=commands.pause, fits=f"{_in
 register(BulkVerb(name="resume", label="Resume", apply=commands.resume, fits="r.paused",
                   wants="paused runs"))  # fmt: skip
 register(BulkVerb(name="retry", label="Retry", apply=commands.retry, fits=_in(sources("reopen")),
-                  wants="failed, timed out and exhausted runs"))  # fmt: skip
+                  wants="failed, timed out and exhausted runs", guard="retry"))  # fmt: skip
 register(BulkVerb(name="cancel", label="Cancel", apply=commands.cancel,
                   fits=f"{_in(OPEN)} AND NOT r.cancel_requested",
                   wants="open runs that were not asked to stop yet", danger=True))  # fmt: skip

@@ -39,7 +39,9 @@ CHECKS = (
                 SELECT k.run_id, k.seq, k.at FROM runs_checkpoint k
                 WHERE k.run_id = e.run_id AND k.step_id = e.step_id AND k.effects_through >= e.id ORDER BY k.seq LIMIT 1
             ) c ON true
-            WHERE e.state = 'succeeded' AND e.completed_at > c.at AND e.safety <> 'outbox' AND {_OF}""",
+            -- A later lineage may find out what an earlier one had left.
+            WHERE e.state = 'succeeded' AND e.completed_at > c.at AND e.safety <> 'outbox' AND {_OF}
+              AND EXISTS (SELECT 1 FROM runs_run r WHERE r.id = e.run_id AND r.lineage = 1)""",
         explained=f"""
             SELECT e.id, format('%%s for %%L was left without an outcome; step %%L went on', e.tool,
                 e.resource, e.step_id)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from durableops.upkeep.invariants.check import HISTORIES, NEWEST, Check
+from runs.models.lineage import LINEAGE_KINDS
 
 _CHECKPOINTS = f"the checkpoints of {HISTORIES}"
 _OF = f"c.run_id IN {NEWEST}"
+_NOT_BY_WORKERS = ", ".join(f"'{kind}'" for kind in ("start", *LINEAGE_KINDS))
 
 CHECKS = (
     Check(
@@ -42,7 +44,7 @@ CHECKS = (
                 SELECT v.worker_id FROM runs_event v
                 WHERE v.run_id = c.run_id AND v.event = 'claim' AND v.fence <= c.fence ORDER BY v.fence DESC LIMIT 1
             ) h ON true
-            WHERE c.kind <> 'start' AND c.worker_id IS DISTINCT FROM h.worker_id AND {_OF}""",
+            WHERE c.kind NOT IN ({_NOT_BY_WORKERS}) AND c.worker_id IS DISTINCT FROM h.worker_id AND {_OF}""",
     ),
     Check(
         name="committed_step_ran_once",

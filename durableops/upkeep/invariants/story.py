@@ -19,7 +19,7 @@ _LEGAL = ", ".join(
 # What stands on the timeline, and the verb under which the audit keeps it.
 _AUDITED = (
     "('pause', 'pause'), ('resume', 'resume'), ('approve', 'approve'), ('refuse', 'refuse'), ('recheck', 'recheck'),"
-    " ('reopen', 'retry'), ('extend_deadline', 'extend_deadline'),"
+    " ('reopen', 'retry'), ('branch', 'retry_from'), ('forked', 'fork'), ('extend_deadline', 'extend_deadline'),"
     " ('release_system', 'release_system'), ('settle', 'settle'), ('cancel', 'cancel'), ('cancel_requested', 'cancel')"
 )
 
@@ -61,7 +61,7 @@ CHECKS = (
             SELECT x.run_id, format('event %%s: %%L moved it after it was %%s', x.id, x.event, x.before)
             FROM (SELECT v.run_id, v.id, v.event, lag(v.to_state) OVER (PARTITION BY v.run_id ORDER BY v.id) AS before
                   FROM runs_event v WHERE v.to_state <> '' AND {_OF}) x
-            WHERE x.before IN ({_TERMINAL}) AND x.event <> 'reopen'
+            WHERE x.before IN ({_TERMINAL}) AND x.event NOT IN ('reopen', 'branch')
             UNION ALL
             SELECT r.id, format('it is %%s and still names worker %%s', r.state, r.worker_id)
             FROM runs_run r WHERE r.id IN {NEWEST} AND r.finished_at IS NOT NULL AND r.worker_id IS NOT NULL""",

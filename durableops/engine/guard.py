@@ -1,0 +1,241 @@
+"""The guard: what a verb would send again, by class, and what it would reuse, worked out from the record beforehand.
+
+A plan has a hash over the facts it was made of. A verb that is given the hash works it out anew under the run's lock
+and is refused if the facts have changed: the plan that was shown is the plan that is executed. Counting is done by the
+database, for one run and for all runs of a bulk action alike; no effect is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from uuid import UUID
+
+from durableops.engine.compensation.owing import FAMILY, UNDOABLE
+from durableops.engine.compensation.ways import COLUMNS, as_rows, ways
+from durableops.errors import PlanChanged
+from runs.transitions import Cursor
+
+MOST_CALLS = 100_000
+"""So many calls of one run are looked at; beyond that a plan says "at least"."""
+
+# What becomes of a recorded call when its step is entered again in the same run.
+_AGAIN = """CASE
+    WHEN e.safety = 'outbox' THEN CASE WHEN e.state IN ('queued', 'intended') THEN 'pending' ELSE 'reused' END
+    WHEN e.state IN ('withdrawn', 'queued') THEN 'unsent'
+    WHEN e.state IN ('succeeded', 'refused') THEN CASE WHEN e.safety = 'read' AND {reads_again} THEN 'read'
+        ELSE 'reused' END
+    WHEN e.state = 'given_up' THEN 'given_up'
+    WHEN e.safety = 'read' THEN 'read'
+    WHEN e.safety = 'keyed' AND coalesce(e.window_ends_at > now(), true) THEN 'again'
+    ELSE 'doubt' END"""
+# A new run has slots of its own: nothing of the old run's record answers, except what the whole tenant shares.
+_ANEW = """CASE
+    WHEN e.safety = 'read' THEN 'read'
+    WHEN e.scope = 'tenant' AND e.state IN ('succeeded', 'refused') THEN 'shared'
+    WHEN e.state IN ('withdrawn', 'queued') AND e.safety <> 'outbox' THEN 'unsent'
+    ELSE 'anew' END"""
+_CATEGORIES = {
+    "retry": _AGAIN.format(reads_again="false"),
+    "retry_from": _AGAIN.format(reads_again="true"),
+    "fork": _ANEW,
+}
+VERBS = (*_CATEGORIES, "compensate", "cancel")
+
+# Whether a message was delivered by now changes nothing about what the verb does; the rest of a plan is its facts.
+_FACTS = """
+WITH chosen AS (
+    SELECT r.id, r.state, r.lineage, r.head_seq, r.fence, r.step_id, c.effects_through AS through
+    FROM ({source}) s JOIN runs_run r ON r.id = s.id
+    JOIN runs_checkpoint c ON c.run_id = r.id AND c.seq = coalesce(%(seq)s::int, r.head_seq)
+), calls AS (
+    SELECT x.id, e.category, e.tool, e.safety, count(*) AS calls, min(e.resource) AS first, max(e.resource) AS last
+    FROM chosen x CROSS JOIN LATERAL (
+        SELECT {category} AS category, e.tool, e.safety, e.resource FROM runs_effect e
+        WHERE e.run_id = x.id AND e.id > x.through AND {only} ORDER BY e.id LIMIT {most}) e
+    GROUP BY x.id, e.category, e.tool, e.safety
+)"""
+_HASHES = """
+SELECT x.id, encode(sha256(convert_to(concat_ws('|', '{verb}', %(seq)s::int, x.state, x.lineage, x.head_seq, x.fence,
+    (SELECT string_agg(concat_ws(' ', k.category, k.tool, k.safety, k.calls), ',' ORDER BY k.category, k.tool, k.safety)
+     FROM (SELECT CASE WHEN safety = 'outbox' AND '{verb}' <> 'fork' THEN 'outbox' ELSE category END AS category,
+                  tool, safety, sum(calls) AS calls
+           FROM calls WHERE id = x.id GROUP BY 1, 2, 3) k),
+    (SELECT string_agg(concat_ws(' ', m.state, m.n), ',' ORDER BY m.state)
+     FROM (SELECT state, count(*) AS n FROM runs_compensation WHERE run_id = x.id GROUP BY state) m)
+), 'UTF8')), 'hex') FROM chosen x"""
+_LINES = """
+SELECT category, tool, safety, sum(calls)::bigint, count(DISTINCT id), min(first), max(last) FROM calls
+GROUP BY category, tool, safety ORDER BY category, tool, safety"""
+_ONE = "SELECT %(run)s::uuid AS id"
+_OF_BULK = "SELECT i.run_id AS id FROM runs_bulk_item i WHERE i.bulk_id = %(bulk)s"
+
+_UNDO = (
+    FAMILY
+    + f""", effects AS (
+    SELECT e.tool, e.safety, e.resource, w.how, w.four_eyes, coalesce(c.state, 'new') AS state
+    FROM family f JOIN runs_effect e ON e.run_id = f.id
+    JOIN jsonb_to_recordset(%(ways)s::jsonb) AS w({COLUMNS}) ON w.of = e.tool
+    LEFT JOIN runs_compensation c ON c.effect_id = e.id
+    WHERE {UNDOABLE})
+SELECT CASE WHEN state IN ('new', 'owed') THEN CASE how WHEN 'tool' THEN 'undo' ELSE 'task' END ELSE 'settled' END,
+    tool, safety, count(*), 1, min(resource), max(resource)
+FROM effects GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"""
+)
+_LEFT = (
+    FAMILY
+    + """
+SELECT CASE WHEN e.safety = 'outbox' THEN 'pending' ELSE 'left' END, e.tool, e.safety, count(*), 1, min(e.resource),
+    max(e.resource)
+FROM family f JOIN runs_effect e ON e.run_id = f.id
+WHERE e.state IN ('queued', 'intended', 'in_doubt') GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"""
+)
+_UNDO_HASH = """
+SELECT encode(sha256(convert_to(concat_ws('|', 'compensate', r.state, r.fence, %(lines)s::text), 'UTF8')), 'hex')
+FROM runs_run r WHERE r.id = %(run)s"""
+
+_WAITS = """
+SELECT w.kind, count(*) FROM runs_wait w JOIN runs_run r ON r.id = w.run_id AND w.lineage = r.lineage
+JOIN runs_checkpoint c ON c.run_id = r.id AND c.seq = %(seq)s
+WHERE w.run_id = %(run)s AND w.opened_at > c.at GROUP BY w.kind"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """So many calls of one tool that meet the same fate."""
+
+    category: str
+    """again, anew, doubt, given_up, left, pending, read, reused, settled, shared, task, undo, unsent."""
+    tool: str
+    safety: str
+    calls: int
+    runs: int
+    samples: tuple[str, ...]
+    """A resource or two of them."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "samples": list(self.samples)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a verb would do, and the hash of the facts this was made of."""
+
+    verb: str
+    lines: Sequence[Line]
+    hash: str
+    """Empty where nothing depends on it: a cancel is decided by what the run does until it stops."""
+    waits: dict[str, int] = field(default_factory=dict)
+    """How many waits of each kind are opened anew (`children`: are kept)."""
+
+    def of(self, *categories: str) -> list[Line]:
+        """The lines of these categories."""
+        return [line for line in self.lines if line.category in categories]
+
+    def calls(self, *categories: str) -> int:
+        """How many calls there are in these categories."""
+        return sum(line.calls for line in self.of(*categories))
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether nothing goes out again that may have gone out before."""
+        return not self.of("again", "anew", "doubt")
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "verb": self.verb,
+            "plan_hash": self.hash,
+            "calls": [line.as_json() for line in self.lines],
+            "waits": self.waits,
+        }
+
+
+def plan(cursor: Cursor, verb: str, run_id: UUID, *, seq: int | None = None) -> Plan:
+    """What the verb would do to this run, at this checkpoint where it takes one."""
+    if verb in ("compensate", "cancel"):
+        return _undoing(cursor, verb, run_id)
+    params = {"run": run_id, "seq": seq}
+    cursor.execute(_facts(verb, _ONE) + _LINES, params)
+    lines = [_line(row) for row in cursor.fetchall()]
+    waits: dict[str, int] = {}
+    if verb == "retry_from":
+        cursor.execute(_WAITS, params)
+        waits = dict(cursor.fetchall())
+    return Plan(verb=verb, lines=lines, hash=_hash(cursor, verb, run_id, seq), waits=waits)
+
+
+def check(cursor: Cursor, verb: str, run_id: UUID, given: str | None, *, seq: int | None = None) -> None:
+    """Raise PlanChanged, with the plan as it is now, unless the facts are those that were shown.
+
+    Needs the run's row locked. None was shown no plan, and takes whatever is.
+    """
+    if given is None:
+        return
+    present = plan(cursor, verb, run_id, seq=seq)
+    if present.hash != given:
+        cursor.execute("SELECT state FROM runs_run WHERE id = %s", [run_id])
+        raise PlanChanged(
+            f"what {verb.replace('_', ' ')} would do to run {run_id} has changed since it was shown. Nothing was done; "
+            "look at the plan as it is now.",
+            run=run_id, state=cursor.fetchone()[0], event=verb, wanted="the plan that was shown",
+            plan=present.as_json(),
+        )  # fmt: skip
+
+
+def plan_of_bulk(cursor: Cursor, verb: str, bulk_id: int) -> Plan:
+    """The plans of all runs of a bulk action together, as they are now; each run has its own hash on its line."""
+    cursor.execute(_facts(verb, _OF_BULK) + _LINES, {"bulk": bulk_id, "seq": None})
+    return Plan(verb=verb, lines=[_line(row) for row in cursor.fetchall()], hash="")
+
+
+def note_facts(cursor: Cursor, verb: str, bulk_id: int) -> None:
+    """Keep with each run of a bulk action the hash of what its plan was made of."""
+    hashes = _facts(verb, _OF_BULK) + _HASHES.format(verb=verb)
+    cursor.execute(
+        f"UPDATE runs_bulk_item i SET facts = h.hash FROM ({hashes}) AS h(id, hash)"
+        " WHERE i.bulk_id = %(bulk)s AND i.run_id = h.id",
+        {"bulk": bulk_id, "seq": None},
+    )
+
+
+def changed_in_bulk(cursor: Cursor, verb: str, bulk_id: int) -> int:
+    """How many runs of a bulk action are not as its preview told any more."""
+    hashes = _facts(verb, _OF_BULK) + _HASHES.format(verb=verb)
+    cursor.execute(
+        f"SELECT count(*) FROM runs_bulk_item i JOIN ({hashes}) AS h(id, hash) ON h.id = i.run_id"
+        " WHERE i.bulk_id = %(bulk)s AND i.facts <> h.hash",
+        {"bulk": bulk_id, "seq": None},
+    )
+    return int(cursor.fetchone()[0])
+
+
+def _facts(verb: str, source: str) -> str:
+    # A retry enters one step; where a run has gone back before, the later ones have a past too.
+    only = "(x.lineage > 1 OR e.step_id = x.step_id)" if verb == "retry" else "true"
+    return _FACTS.format(source=source, category=_CATEGORIES[verb], most=MOST_CALLS + 1, only=only)
+
+
+def _hash(cursor: Cursor, verb: str, run_id: UUID, seq: int | None) -> str:
+    cursor.execute(_facts(verb, _ONE) + _HASHES.format(verb=verb), {"run": run_id, "seq": seq})
+    row = cursor.fetchone()
+    return "" if row is None else str(row[1])
+
+
+def _undoing(cursor: Cursor, verb: str, run_id: UUID) -> Plan:
+    """What could be undone of all that a run, and what is below it, did; and what is left open by ending it."""
+    cursor.execute(_UNDO, {"run": run_id, "ways": as_rows(ways())})
+    lines = [_line(row) for row in cursor.fetchall()]
+    if verb == "cancel":
+        cursor.execute(_LEFT, {"run": run_id})
+        return Plan(verb=verb, lines=[*lines, *map(_line, cursor.fetchall())], hash="")
+    told = "; ".join(f"{line.category} {line.tool} {line.calls}" for line in lines)
+    cursor.execute(_UNDO_HASH, {"run": run_id, "lines": told})
+    row = cursor.fetchone()
+    return Plan(verb=verb, lines=lines, hash="" if row is None else str(row[0]))
+
+
+def _line(row: tuple[Any, ...]) -> Line:
+    category, tool, safety, calls, runs, first, last = row
+    samples = tuple(dict.fromkeys(text for text in (first, last) if text))
+    return Line(category=category, tool=tool, safety=safety, calls=calls, runs=runs, samples=samples)
