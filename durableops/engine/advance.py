@@ -50,7 +50,7 @@ def advance(
 
     With `held`, its place in this process, the commit that finishes it also puts the next run there.
     """
-    failpoints.reach(failpoints.Point.AFTER_CLAIM)
+    failpoints.reach(failpoints.Point.AFTER_CLAIM, claimed.step_id)
     try:
         verdict = resuming.decide(database, claimed)
         if isinstance(verdict, Park):

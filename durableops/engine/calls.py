@@ -232,18 +232,37 @@ def _intend(
         return
     waves = math.ceil(len(fresh) / concurrency)
     intents = [_intent(hand, n, prepared, waves=waves) for n, prepared in fresh.items()]
-    began = uptime()
+    began, newest, lost_before = uptime(), hand.newest_effect, hand.answers_lost
     written = yield Commit(hand.write(intents=intents))
     if not written.may_send:
         check_may_go_on(hand)
     failpoints.reach(failpoints.Point.AFTER_INTENT, hand.step.id)
-    yield from _take_over(hand, fresh, written.intents, results, pending)
+    made = dict(written.intents)
+    if hand.answers_lost != lost_before:
+        made |= yield from _made_all_the_same(hand, fresh, made, newest)
+    yield from _take_over(hand, fresh, made, results, pending)
     for n, prepared in fresh.items():
-        if prepared.slot in written.intents:
+        if prepared.slot in made:
             window, one = prepared.tool.key_window, pending[n]
             one.window_closes = None if window is None else began + window.total_seconds()
             one.send_before = began + prepared.tool.timeout * waves
-            hand.under_way[written.intents[prepared.slot]] = one
+            hand.under_way[made[prepared.slot]] = one
+
+
+def _made_all_the_same(
+    hand: Hand, fresh: dict[int, Prepared], made: dict[str, int], newest: int
+) -> Logic[dict[str, int]]:
+    """Intents that landed with a commit whose answer was lost: on record since this moment, and sent by nobody.
+
+    Only what no other run can have made counts, and only what is newer than the effects this run had before.
+    """
+    hashes = {one.slot: one.request_hash for one in fresh.values() if one.slot not in made and one.tool.scope == "run"}
+    known = (yield from load_slots(hand, list(hashes))) if hashes else {}
+    return {
+        slot: effect.id
+        for slot, effect in known.items()
+        if effect.state == "intended" and effect.id > newest and effect.request_hash == hashes[slot]
+    }
 
 
 def _take_over(

@@ -89,7 +89,7 @@ def _hand_back(
 
 def _suspend(database: Database, hand: Hand, signal: Suspend) -> None:
     """Open the wait and let go of the run, in one transaction with whatever makes the wait true already."""
-    failpoints.reach(failpoints.Point.BEFORE_SUSPEND)
+    failpoints.reach(failpoints.Point.BEFORE_SUSPEND, hand.step.id)
     wait = signal.wait
     hand.event(
         "suspend",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pytest_django import DjangoDbBlocker
 
 from durableops.authoring import registry
 from durableops.authoring.definitions import ToolDefinition, WorkflowDefinition
+from tests.acceptance.company import Company, is_asked_for
 from tests.acceptance.pool import Desk, Pool, assert_invariants, make_desk
 from tests.conftest import forget_queue
 from tests.fixtures.cleaning import delete_everything
@@ -22,12 +24,13 @@ from tests.fixtures.cleaning import delete_everything
 def definitions() -> Iterator[None]:
     """The scripted workflows, in a registry that ends with the module."""
     with registry.isolated() as known:
-        module = importlib.import_module("tests.acceptance.scripted.workflows")
-        for found in vars(module).values():
-            if isinstance(found, ToolDefinition):
-                known.add_tool(found)
-            elif isinstance(found, WorkflowDefinition):
-                known.add_workflow(found)
+        for name in ("workflows", "company"):
+            module = importlib.import_module(f"tests.acceptance.scripted.{name}")
+            for found in vars(module).values():
+                if isinstance(found, ToolDefinition):
+                    known.add_tool(found)
+                elif isinstance(found, WorkflowDefinition):
+                    known.add_workflow(found)
         yield
 
 
@@ -65,6 +68,24 @@ def pool(broker: redis.Redis, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield found
     finally:
         found.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def company(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company | None]:
+    """Runs of others in the pool's workers, if they are asked for; at the end nobody of them has lost anything."""
+    if not is_asked_for():
+        yield None
+        return
+    found = Company(tmp_path_factory.mktemp("company"))
+    yield found
+    found.go_home()
+
+
+@pytest.fixture
+def alone(company: Company | None) -> Iterator[None]:
+    """For a test that depends on which worker sleeps: company stays away."""
+    with company.away() if company is not None else nullcontext():
+        yield
 
 
 @pytest.fixture

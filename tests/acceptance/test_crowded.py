@@ -44,6 +44,11 @@ def pool(broker: redis.Redis, tmp_path_factory: pytest.TempPathFactory) -> Itera
         found.close()
 
 
+@pytest.fixture(scope="module")
+def company() -> None:
+    """None from elsewhere: these runs are company to each other."""
+
+
 def gather(desk: Desk, workflow: str, count: int, **given: Any) -> list[Told]:
     """So many runs under one gate, each in its step."""
     runs = [desk.start(workflow, shared=True, **given) for _ in range(count)]

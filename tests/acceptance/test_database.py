@@ -57,16 +57,18 @@ def owned_by_a_dead_worker(count: int) -> Worker:
     database = Database(name="a worker that dies")
     lease = Lease(database)
     lease.register(child_pid=0, versions_json="{}")
-    taken = claim_next(database, taker=make_taker(lease.id), limit=count)
-    assert len(taken) == count
+    taker = make_taker(lease.id)
+    # Tenants take turns: company of another one may be among the first.
+    while Run.objects.filter(worker_id=lease.id, workflow="acc-quick").count() < count:
+        assert claim_next(database, taker=taker, limit=count), "fewer runs than were started"
     database.close()
     return Worker.objects.get(pk=lease.id)
 
 
 def succeeded() -> int:
-    """How many runs have; 0 while the server is away."""
+    """How many of the test's runs have; 0 while the server is away."""
     try:
-        return Run.objects.filter(state="succeeded").count()
+        return Run.objects.filter(state="succeeded", workflow="acc-quick").count()
     except OperationalError:
         connection.close()
         return 0
@@ -85,12 +87,12 @@ def test_restart_during_recovery_loses_no_run_and_kills_no_worker(pool: Pool, de
     patiently(lambda: succeeded() == RUNS, timeout=40, hoping_for=f"{RUNS} runs that are done")
 
     connection.close()
-    world = runs[0].world()
-    repeats = sum(effect.attempts - 1 for effect in IdempotencyRecord.objects.all())
-    assert len({line["key"] for line in world}) == RUNS
-    # An intent that landed and whose answer was lost counts as sent once more, for nobody can know that it was not.
-    assert RUNS <= len(world) <= RUNS + repeats
-    assert RunEvent.objects.filter(event="succeed").count() == RUNS
+    # The worker lives through it: what it sent it knows, and what it could not commit it commits again. A commit whose
+    # answer was lost is looked up, so that even an intent is sent once.
+    effects = IdempotencyRecord.objects.filter(run__in=[run.pk for run in runs])
+    assert sorted(line["key"] for line in runs[0].world()) == sorted(effects.values_list("key", flat=True))
+    assert [effect.attempts for effect in effects] == [1] * RUNS
+    assert RunEvent.objects.filter(event="succeed", run__in=[run.pk for run in runs]).count() == RUNS
     assert {run.causes()[0] for run in runs} == {"worker_lost"}
     assert Worker.objects.get(pk=dead.pk).ended_at is not None
     assert list(Worker.objects.filter(ended_at=None).values_list("pk", flat=True)) == [living.pk]

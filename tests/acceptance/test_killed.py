@@ -111,20 +111,19 @@ def committed(run: Told) -> bool:
 @pytest.mark.parametrize(
     ("point", "seen", "sendings", "repeated"),
     [
-        ("after_claim", running, 1, 0),
-        ("after_checkpoint", committed, 1, 0),
-        ("after_intent", intended, 1, 1),
-        ("after_answer", sent, 2, 1),
-        ("before_checkpoint@2", delivered, 2, 1),
+        ("after_claim:first", running, 1, 0),
+        ("after_checkpoint:first", committed, 1, 0),
+        ("after_intent:second", intended, 1, 1),
+        ("after_answer:second", sent, 2, 1),
+        ("before_checkpoint:second", delivered, 2, 1),
     ],
 )
 def test_worker_killed_at_any_point_costs_no_run_and_no_second_key(
     pool: Pool, desk: Desk, point: str, seen: Callable[[Told], bool], sendings: int, repeated: int
 ):
-    name, _, nth = point.partition("@")
-    visitor, run = held_by_visitor(pool, desk, failpoints=f"{name}=hold" + (f"@{nth}" if nth else ""))
+    visitor, run = held_by_visitor(pool, desk, failpoints=f"{point}=hold")
     run.open_gate()
-    patiently(lambda: seen(run), hoping_for=f"a worker held at {name}")
+    patiently(lambda: seen(run), hoping_for=f"a worker held at {point}")
 
     visitor.kill_both()
     pool.worker.unpark()
@@ -144,7 +143,7 @@ def test_worker_killed_at_any_point_costs_no_run_and_no_second_key(
 
 
 def test_worker_killed_on_its_way_to_wait_leaves_no_half_wait(pool: Pool, desk: Desk):
-    visitor, run = held_by_visitor(pool, desk, "acc-suspends", failpoints="before_suspend=hold")
+    visitor, run = held_by_visitor(pool, desk, "acc-suspends", failpoints="before_suspend:wait=hold")
     run.until_marked("wait", "began")
     assert not Wait.objects.filter(run_id=run.pk).exists()
 
@@ -158,7 +157,7 @@ def test_worker_killed_on_its_way_to_wait_leaves_no_half_wait(pool: Pool, desk: 
 
 
 # C008: the bell is taken from the queue and its taker dies before it claims anything.
-def test_bells_that_die_with_their_takers_cost_no_run(pool: Pool, desk: Desk):
+def test_bells_that_die_with_their_takers_cost_no_run(pool: Pool, desk: Desk, alone: None):
     # One place: with more it would sleep, and take bells, while runs are in its hand.
     visitor = pool.visitor(failpoints="after_bell_taken=kill", DURABLEOPS_CONCURRENCY="1")
     pool.worker.park()
@@ -208,7 +207,7 @@ def test_worker_killed_while_its_request_is_on_the_wire_repeats_the_same_key(poo
 
 def charged_by_a_worker_that_died(pool: Pool, desk: Desk, *, fails: bool = False) -> Told:
     """The charge went out, and its worker died before the answer was kept."""
-    visitor = pool.visitor(failpoints="after_answer=hold")
+    visitor = pool.visitor(failpoints="after_answer:pay=hold")
     pool.worker.park()
     run = desk.start("acc-charge", fails=fails)
     patiently(run.world, hoping_for="a charge that went out")
@@ -249,7 +248,7 @@ def test_finished_run_stays_finished_when_its_worker_dies_before_rq_knows(pool: 
 
     from durableops.engine import bell
 
-    visitor, run = held_by_visitor(pool, desk, "acc-quick", failpoints="after_checkpoint=hold")
+    visitor, run = held_by_visitor(pool, desk, "acc-quick", failpoints="after_checkpoint:work=hold")
     run.until("succeeded")
     visitor.kill_both()
     pool.worker.unpark()

@@ -44,14 +44,19 @@ def break_commit(monkeypatch):
                 return real(database, write, **more)
             if moment == "after":
                 real(database, write, **more)
-                assert terminate("durableops test worker") >= 1
+                break_every_session_of(database)
                 raise ConnectionLost("the answer was lost")
-            assert terminate("durableops test worker") >= 1
+            break_every_session_of(database)
             return real(database, write, **more)
 
         monkeypatch.setattr(commit, "_once", breaking)
 
     return arm
+
+
+def break_every_session_of(database: Any) -> None:
+    """End the sessions of a worker: all it has, and it has at least the one it just used."""
+    assert terminate("durableops test worker") == database.open_connections >= 1
 
 
 def output(run: Run) -> Any:
@@ -110,7 +115,9 @@ def test_call_is_made_once_when_its_intent_or_its_result_loses_the_answer(engine
     run = engine.run("one")
     assert (run.state, output(run)) == ("succeeded", 1)
     assert len(desk) == 1
-    assert IdempotencyRecord.objects.get().state == "succeeded"
+    effect = IdempotencyRecord.objects.get()
+    assert (effect.state, effect.attempts) == ("succeeded", 1)
+    assert "effects_repeated" not in events_of(run)
 
 
 @pytest.mark.parametrize("moment", ["after", "before"])
@@ -246,7 +253,7 @@ def test_worker_survives_a_database_that_ends_its_session_between_two_runs(engin
             return 1
 
     engine.run("one")
-    assert terminate("durableops test worker") >= 1
+    break_every_session_of(engine.worker.listener.database)
     assert engine.run("one").state == "succeeded"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from durableops import Call, Run, State
 from tests.waiting import eventually
 
-GATE_SECONDS = 60.0
+GATE_SECONDS = 120.0
 
 
 class Facts(State):

@@ -14,6 +14,7 @@ from typing import Any
 
 from durableops import Call, Fatal, Page, Retry, Run, State, step, tool, workflow
 from examples.desk import post_ticket
+from tests.acceptance.scripted import company  # noqa: F401  # its workflows are this app's as well
 from tests.acceptance.scripted.script import Facts, append, deliver_to_file, mark, pass_gate
 
 AT_ONCE = Retry(max_attempts=4, first_delay=0, jitter=0)
