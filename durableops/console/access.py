@@ -22,6 +22,7 @@ WHO: dict[Permission, str] = {
     Permission.OPERATE: "an operator or an admin",
     Permission.DECIDE: "a reviewer or an admin",
     Permission.SETTLE: "an operator, a reviewer or an admin",
+    Permission.REVIEW: "a reviewer or an admin",
     Permission.ADMINISTER: "an admin",
     Permission.VIEW: "a member",
     Permission.PAYLOADS: "somebody who sees payloads",

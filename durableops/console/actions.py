@@ -11,7 +11,7 @@ from durableops.access import VERBS
 from durableops.console.access import WHO, Access
 from durableops.console.words import count_of, sentence
 from runs.models import Run, Wait
-from runs.states import OPEN, State, operator_events
+from runs.states import OPEN, PARKED, State, operator_events
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,16 @@ RUN_VERBS: dict[str, Verb] = {
              wants="a failed, timed out or exhausted run", done="The run was"),
         Verb(name="recheck", label="Recheck", fits=_operator_event("recheck"), wants="a run in review", done="The run",
              needs_reason=False),
+        Verb(name="migrate", label="Migrate", fits=_operator_event("recheck"), wants="a run in review",
+             done="The run was"),
+        Verb(name="revert", label="Take migration back", wants="a run that was migrated and did nothing since",
+             fits=lambda run: run.state in PARKED and run.lineage > 1, done="The run:"),
+        Verb(name="pin", label="Keep on its version", wants="a run in review",
+             fits=lambda run: run.state == State.IN_REVIEW and not run.pinned, done="The run was"),
+        Verb(name="unpin", label="Unpin", fits=lambda run: run.state in PARKED and run.pinned, wants="a pinned run",
+             done="The run"),
+        Verb(name="reject", label="Reject", fits=_operator_event("recheck"), wants="a run in review",
+             done="The run was", danger=True),
         Verb(name="extend", label="Extend deadline", fits=lambda run: run.state in OPEN and run.deadline_at is not None,
              wants="an open run with a deadline", done="The run:"),
         # A running run is not in the table's sources: its holder is asked, and stops at its next commit.
@@ -158,6 +168,32 @@ def _rechecking(run: Run, children: int) -> list[SafeString]:
     return [sentence("Its plan is compared with today's code once more: it goes on, or is parked again.")]
 
 
+def _migrating(run: Run, children: int) -> list[SafeString]:
+    return [
+        sentence("Its state, step, waits and calls are brought to the <b>newest version</b> by its migrations."),
+        sentence("If anything does not fit, nothing is changed and you read why."),
+        sentence("Committed steps do not run again; calls keep their keys. It can be taken back until it goes on."),
+    ]
+
+
+def _reverting(run: Run, children: int) -> list[SafeString]:
+    return [
+        sentence("Its version, state, step, waits and calls are what they were before the migration."),
+        sentence("It is not migrated again unless a person says so."),
+    ]
+
+
+def _pinning(run: Run, children: int) -> list[SafeString]:
+    return [
+        sentence("Only workers that have <b>version {}</b> as it was recorded move it.", run.version),
+        sentence("Without such a worker it waits in the queue, says so, and counts as limbo."),
+    ]
+
+
+def _unpinning(run: Run, children: int) -> list[SafeString]:
+    return [sentence("Workers with a newer version may take it over: to migrate it, or to park it for a person.")]
+
+
 def _extending(run: Run, children: int) -> list[SafeString]:
     return [sentence("Only the deadline moves; timeouts of its waits stay as they are.")]
 
@@ -179,6 +215,11 @@ _EFFECTS: dict[str, Callable[[Run, int], list[SafeString]]] = {
     "resume": _resuming,
     "retry": _retrying,
     "recheck": _rechecking,
+    "migrate": _migrating,
+    "revert": _reverting,
+    "pin": _pinning,
+    "unpin": _unpinning,
+    "reject": _cancelling,
     "extend": _extending,
     "cancel": _cancelling,
 }

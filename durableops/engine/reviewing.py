@@ -19,7 +19,7 @@ from durableops.engine import bell, commands, findings, lineages, migrating
 from durableops.engine.acting import Done, audited_refusals, kept_reason, locked, refused, write
 from durableops.engine.bulk.verbs import BulkVerb, register
 from durableops.engine.waking import db_now
-from durableops.errors import InputRefused, MigrationRefused, WorkflowNotFound
+from durableops.errors import InputRefused, MigrationRefused, TransitionRefused, WorkflowNotFound
 from runs import transitions
 from runs.models import Lineage, Review, Run, Tenant
 from runs.states import PARKED, State
@@ -46,7 +46,7 @@ def migrate(
     """Approve the migration of one run to a version this process has, by default the newest.
 
     With `finding`, only while the run still has that finding's fingerprint: what changed meanwhile is refused. Raises
-    MigrationRefused when the run cannot be migrated as it stands; then nothing was changed.
+    TransitionRefused, also when the run cannot be migrated as it stands; then nothing was changed.
     """
     reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
@@ -57,7 +57,7 @@ def migrate(
         before = run.plan.version
         if target.version == before:
             raise refused(run, "migrate", f"a run of another version than {before}")
-        begun = migrating.apply(cursor, run.pk, target, actor=actor, reason=reason)
+        begun = _migrated(cursor, run, target, actor=actor, reason=reason)
         after = migrating.told(target, begun, before)
         state = _let_go_on(cursor, run, actor=actor, reason=reason, cause="migrated")
         write(cursor, run, "migrate", actor=actor, reason=reason, before={"version": before}, after=after)
@@ -175,7 +175,21 @@ def _target(run: Run, version: int | None) -> WorkflowDefinition:
     try:
         return registry.workflow(run.workflow, version)
     except WorkflowNotFound as missing:
-        raise MigrationRefused(missing.detail) from None
+        raise _cannot_be_migrated(run, missing.detail) from None
+
+
+def _migrated(cursor: Any, run: Run, target: WorkflowDefinition, *, actor: str, reason: str) -> lineages.Begun:
+    try:
+        return migrating.apply(cursor, run.pk, target, actor=actor, reason=reason)
+    except MigrationRefused as why:
+        raise _cannot_be_migrated(run, why.detail) from why
+
+
+def _cannot_be_migrated(run: Run, why: str) -> TransitionRefused:
+    return TransitionRefused(
+        f"run {run.pk} cannot be migrated: {why} Nothing was changed.",
+        run=run.pk, state=run.state, event="migrate", wanted="a migration that fits",
+    )  # fmt: skip
 
 
 def _let_go_on(cursor: Any, run: Run, *, actor: str, reason: str, cause: str) -> str:

@@ -11,7 +11,7 @@ from durableops import State, migration, step, workflow
 from durableops.engine import reviewing
 from durableops.engine.bulk import capture, control, executing
 from durableops.engine.bulk.verbs import verb
-from durableops.errors import InputRefused, MigrationRefused, TransitionRefused
+from durableops.errors import InputRefused, TransitionRefused
 from runs.models import AuditEntry, BulkItem, Lineage, Review, Run
 from tests.factories import events_of, make_worker
 
@@ -87,7 +87,7 @@ def test_migration_that_cannot_be_made_leaves_the_finding_open(engine, own_regis
     run = engine.start("import", {"source": "bad"})
     new(own_registry)
     engine.drain()
-    with pytest.raises(MigrationRefused, match="/sources"):
+    with pytest.raises(TransitionRefused, match="/sources"):
         reviewing.migrate(run.pk, tenant=engine.tenant, **WHO)
     assert Review.objects.get(run=run).closed_at is None
     assert Run.objects.get(pk=run.pk).state == "in_review"

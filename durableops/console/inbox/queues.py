@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 from durableops.console.inbox import doubts as doubts
+from durableops.console.inbox import reviews as reviews

@@ -18,7 +18,7 @@ from durableops.access import Permission
 from durableops.console import actions, payloads
 from durableops.console.http import ConsoleRequest, context_for, page, said
 from durableops.console.views.run import live_context
-from durableops.engine import commands
+from durableops.engine import commands, reviewing
 from durableops.engine.commands import Done
 from durableops.errors import DurableOpsError, InputRefused, TransitionRefused
 from runs.models import IdempotencyRecord, Run, Wait
@@ -30,6 +30,11 @@ _COMMANDS: dict[str, Callable[..., Done]] = {
     "cancel": commands.cancel,
     "retry": commands.retry,
     "recheck": commands.recheck,
+    "migrate": reviewing.migrate,
+    "revert": reviewing.revert,
+    "pin": reviewing.pin,
+    "unpin": reviewing.unpin,
+    "reject": reviewing.reject,
     "extend": commands.extend_deadline,
 }
 
