@@ -41,7 +41,7 @@ PATIENCE_SECONDS = 30.0
 
 # Only pauses that the engine itself made after a failure; a sleep of the author's is a fact worth asserting.
 _SKIP_PAUSES = """
-UPDATE runs_run SET due_at = now() WHERE state = 'queued' AND due_at > now()
+UPDATE runs_run SET due_at = now(), deferred = false WHERE state = 'queued' AND due_at > now()
 AND wake_cause IN ('retry', 'step_timeout', 'worker_lost')"""
 
 
@@ -172,7 +172,12 @@ def _take_one(database: Database, offer: Offer) -> bool:
 
 def _keep_up(database: Database) -> int:
     """One pass of everything upkeep does for runs that lost nobody. Returns how much was moved."""
-    moved = timers.wake_due(database) + timers.expire_waits(database) + timers.end_overdue(database)
+    moved = (
+        timers.wake_due(database)
+        + timers.bring_in(database)
+        + timers.expire_waits(database)
+        + timers.end_overdue(database)
+    )
     moved += sweep.sweep(database)
     with database.cursor() as cursor:
         cursor.execute(_SKIP_PAUSES)

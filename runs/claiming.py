@@ -12,9 +12,9 @@ from uuid import UUID
 
 from runs import offers, turns
 from runs.fenced import Attached
+from runs.slots import MOST_AT_ONCE
 from runs.states import TRANSITIONS
 from runs.transitions import Cursor, sets_for
-from runs.turns import MOST_AT_ONCE
 
 
 @dataclass(frozen=True, kw_only=True)

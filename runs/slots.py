@@ -12,6 +12,11 @@ leave the same rows alone, and what runs only sinks until it fits.
 
 from __future__ import annotations
 
+MOST_AT_ONCE = 100
+"""Runs in one claim. A number in the statement, so that it is planned for few rows: parameters say nothing."""
+SPARE = 64
+"""So many free rows beyond those that are wanted are looked at: others may have the first ones locked."""
+
 
 def room_of_tenant(tenant: str, ending: str) -> str:
     """A query of the tenant's policy: its id, weight, and room; NULL is no cap."""
@@ -34,12 +39,12 @@ def room_of_resource(resource: str, ending: str) -> str:
 def _free(owner: str, *, policy: str, room: str, has: str, ending: str) -> str:
     """The lowest free rows of a cap, locked, as many as are wanted."""
     return f"""
-        SELECT s.id, s.number FROM runs_slot s JOIN (
+        SELECT s.id, s.number FROM runs_slot s JOIN (SELECT * FROM (
             SELECT f.id, f.taken FROM runs_slot f
             WHERE f.policy_id = {owner}.{policy}
               AND NOT EXISTS (SELECT 1 FROM runs_run h WHERE {has}{_but(ending)})
-            ORDER BY f.number LIMIT {owner}.{room}
-        ) o ON o.id = s.id AND o.taken = s.taken
+            ORDER BY f.number LIMIT least({owner}.{room}, {owner}.wanted + {SPARE})
+        ) f LIMIT {MOST_AT_ONCE + SPARE}) o ON o.id = s.id AND o.taken = s.taken
         ORDER BY s.number LIMIT {owner}.wanted FOR UPDATE OF s SKIP LOCKED"""
 
 

@@ -46,6 +46,10 @@ class Fired:
     parent_id: UUID | None
 
 
+SOON_SECONDS = 0.5
+"""A queued run that is due later than this is kept out of the claim's sight until upkeep brings it in."""
+
+
 def sets_for(target: State) -> str:
     """The assignments every move to `target` shares. A queued run is due `delay` seconds from now."""
     return ", ".join(
@@ -55,6 +59,7 @@ def sets_for(target: State) -> str:
             # Whatever ends a hold gives its places back. The claim says which ones it took.
             *([] if target is State.RUNNING else ["worker_id = NULL", "slot = NULL", "resource_slot = NULL"]),
             "due_at = now() + %(delay)s * interval '1 second'" if target is State.QUEUED else "due_at = NULL",
+            f"deferred = %(delay)s > {SOON_SECONDS}" if target is State.QUEUED else "deferred = false",
             "finished_at = now()" if target in TERMINAL else "finished_at = NULL",
         ]
     )

@@ -8,19 +8,18 @@ to caps and weights. Both end in `chosen`: the runs that may be taken, with the 
 from __future__ import annotations
 
 from runs import slots
+from runs.slots import MOST_AT_ONCE
 from runs.states import sources
 
 # What stands in the index that the claim walks along.
-_DUE = f"""r.state IN ({", ".join(f"'{s}'" for s in sources("claim"))}) AND NOT r.paused AND r.due_at <= now()
-            AND r.isolated = %(isolated)s"""
+_DUE = f"""r.state IN ({", ".join(f"'{s}'" for s in sources("claim"))}) AND NOT r.paused AND NOT r.deferred
+            AND r.due_at <= now() AND r.isolated = %(isolated)s"""
 ANY_PLAN = "r.plan_id IS NOT NULL"
 """Stands where a claim asks for the plans its worker has, and is replaced by that question (`runs.offers`)."""
 # What else is asked of each run. Its deadline is looked at here, so that no run is started only to be stopped (C055).
 _MAY_START = f"""(r.deadline_at IS NULL OR r.deadline_at > now()) AND {ANY_PLAN}
             AND NOT EXISTS (SELECT 1 FROM runs_pause_switch s WHERE s.scope = 'workflow' AND s.workflow = r.workflow
                             AND coalesce(s.tenant_id, r.tenant_id) = r.tenant_id)"""
-MOST_AT_ONCE = 100
-"""Stands in the statement as a number, so that its plan is made for few rows: parameters tell the planner nothing."""
 _URGENT_FIRST = "r.priority DESC, r.due_at, r.id"
 _NOT_ALL_PAUSED = "NOT EXISTS (SELECT 1 FROM runs_pause_switch s WHERE s.scope = 'all')"
 _TAKER_MAY = f"""EXISTS (SELECT 1 FROM runs_worker w

@@ -268,7 +268,7 @@ def make_due(run: Run | UUID) -> None:
     """Let the time of a run come: its delay, the ends of its sleeps and polls, the clocks of its waits."""
     run_id = run.pk if isinstance(run, Run) else run
     past = now() - timedelta(seconds=1)
-    Run.objects.filter(pk=run_id, state=State.QUEUED).update(due_at=past)
+    Run.objects.filter(pk=run_id, state=State.QUEUED).update(due_at=past, deferred=False)
     Wait.objects.filter(run_id=run_id, state="open", due_at__isnull=False).update(due_at=past)
     Wait.objects.filter(run_id=run_id, state="open", expires_at__isnull=False).update(expires_at=past)
 

@@ -10,6 +10,7 @@ import psycopg
 from benchmarks.calls import measure_calls
 from benchmarks.draining import Drain, begin, drain, ends_in
 from benchmarks.fleet import Fleet, fleet
+from benchmarks.load import measure_load, transactions
 from benchmarks.marks import Marks
 from benchmarks.results import Figure, Result, at_most, spread
 from benchmarks.scratch import Place
@@ -21,8 +22,10 @@ CROWDS = (16, 64)
 """How many runs a worker holds, besides one."""
 
 
-def measure(place: Place, *, runs: int = 400, samples: int = 50, idle_seconds: float = 5.0) -> Result:
-    """Work off `runs` runs, then time `samples` single starts, then watch an idle worker."""
+def measure(
+    place: Place, *, runs: int = 400, samples: int = 50, idle_seconds: float = 5.0, queued: int = 100_000
+) -> Result:
+    """Work off `runs` runs, time `samples` single starts, watch an idle worker and upkeep, claim from a long queue."""
     began = time.monotonic()
     with psycopg.connect(place.owner_url, autocommit=True) as connection:
         drained = drain(place, connection, runs, workflow=WORKFLOW)
@@ -30,14 +33,18 @@ def measure(place: Place, *, runs: int = 400, samples: int = 50, idle_seconds: f
         latencies = _latencies(place, samples)
         idle = _idle_rate(place, connection, idle_seconds)
         of_calls, call_targets = measure_calls(place, connection, runs)
+        of_load, load_targets = measure_load(
+            place, connection, idle_worker=idle, idle_seconds=idle_seconds, queued=queued
+        )
     figures = _figures(drained, latencies, idle)
     for n, crowd in crowds.items():
         figures |= _crowd_figures(n, crowd)
-    figures |= of_calls
+    figures |= of_calls | of_load
     targets = [
         at_most("durable commits per step, claim and finish included", 1.1, figures["commits_per_step"]),
         at_most("start latency p50", 10.0, figures["start_latency_p50"]),
         *call_targets,
+        *load_targets,
     ]
     return Result(bench="engine", seconds=time.monotonic() - began, figures=figures, targets=targets)
 
@@ -89,9 +96,9 @@ def _idle_rate(place: Place, connection: psycopg.Connection, seconds: float) -> 
         _wake_up(processes, marks)
         # A session reports to the counters at the end of a transaction, and an idle worker makes one in a poll.
         time.sleep(2 * get_conf().poll_seconds)
-        before, began = _transactions(connection), time.monotonic()
+        before, began = transactions(connection), time.monotonic()
         time.sleep(seconds)
-        after, ended = _transactions(connection), time.monotonic()
+        after, ended = transactions(connection), time.monotonic()
     # Without the looks themselves.
     return round(max(0, after - before - 1) / (ended - began), 1)
 
@@ -101,9 +108,3 @@ def _wake_up(processes: Fleet, marks: Marks) -> None:
     begin(WORKFLOW, "wake")
     marks.wait(lambda found: ends_in(found) > 0, seconds=30)
     time.sleep(1.0)  # it falls asleep
-
-
-def _transactions(connection: psycopg.Connection) -> int:
-    row = connection.execute("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()").fetchone()
-    assert row is not None
-    return int(row[0])

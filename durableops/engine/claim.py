@@ -17,8 +17,8 @@ def claim_next(database: Database, *, taker: Taker, limit: int = 1) -> list[Clai
 
 
 _SIBLINGS_WAIT = """
-SELECT EXISTS (SELECT 1 FROM runs_run r WHERE r.state = 'queued' AND NOT r.paused AND r.due_at <= now()
-               AND r.isolated = %s AND r.tenant_id = %s)"""
+SELECT EXISTS (SELECT 1 FROM runs_run r WHERE r.state = 'queued' AND NOT r.paused AND NOT r.deferred
+               AND r.due_at <= now() AND r.isolated = %s AND r.tenant_id = %s)"""
 
 
 def others_wait(database: Database, *, tenant_id: int, isolated: bool) -> bool:

@@ -73,6 +73,8 @@ class Database:
         options = [found.get("options", ""), self._options, f"-c idle_in_transaction_session_timeout={still}"]
         if not self._durable:
             options.append("-c synchronous_commit=off")
+        # Compiling a statement that finds a few rows takes a thousand times as long as running it.
+        options.append("-c jit=off")
         if get_conf().prepare_statements:
             # Planning a claim anew each time takes longer than making it.
             options.append("-c plan_cache_mode=force_generic_plan")

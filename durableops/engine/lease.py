@@ -25,11 +25,22 @@ VALUES (%(id)s, nextval('runs_worker_number'), %(host)s, %(machine)s, %(pid)s, %
 RETURNING number"""
 _RENEW = """
 UPDATE runs_worker SET counter = counter + 1, renewed_at = now(), draining = %(draining)s, in_hand = %(in_hand)s,
-    loop_lag_seconds = %(lag)s, forced_stops = %(forced)s, memory_bytes = %(memory)s, connections = %(connections)s
+    loop_lag_seconds = %(lag)s, forced_stops = %(forced)s, memory_bytes = %(memory)s, connections = %(connections)s,
+    heartbeat_seconds = %(beat)s
 WHERE id = %(id)s AND ended_at IS NULL RETURNING number"""
 _END = "UPDATE runs_worker SET ended_at = now(), ended_why = %(why)s WHERE id = %(id)s AND ended_at IS NULL"
 
 NO_NUMBERS = Numbers()
+IDLE_BEAT_SECONDS = 1.0
+IDLE_BEATS_IN_A_LEASE = 10
+
+
+def beat_seconds(*, busy: bool) -> float:
+    """How often a worker raises its counter: one with nothing in hand has nothing that must be noticed soon."""
+    conf = get_conf()
+    if busy:
+        return conf.heartbeat_seconds
+    return max(conf.heartbeat_seconds, min(IDLE_BEAT_SECONDS, conf.lease_seconds / IDLE_BEATS_IN_A_LEASE))
 
 
 class Lease:
@@ -76,10 +87,11 @@ class Lease:
         self._number = rows[0][0]
         self._lock()
 
-    def renew(self, *, draining: bool = False, numbers: Numbers = NO_NUMBERS) -> bool:
+    def renew(self, *, draining: bool = False, numbers: Numbers = NO_NUMBERS, busy: bool = True) -> bool:
         """Raise the counter, and tell people how the child is doing. Raises ConnectionLost.
 
-        False when somebody has declared this worker dead.
+        `busy` says how soon it will be raised again: observers judge by that. False when somebody has declared this
+        worker dead.
         """
         if self._locked_on != self._database.connects:
             self._lock()
@@ -92,6 +104,7 @@ class Lease:
             "memory": numbers.memory_bytes,
             # The one that says this is open as well.
             "connections": numbers.connections + 1,
+            "beat": beat_seconds(busy=busy),
         }
         return bool(self._database.fetch(_RENEW, params))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Max
+from django.db.models.functions import Now
 
 from durableops.checkpoints import codec
 from durableops.engine import bell
@@ -90,7 +91,7 @@ def set_quota(
             raise InputRefused(
                 f"priority_min {policy.priority_min} is above priority_max {policy.priority_max}; give a range."
             )
-        policy.version, policy.updated_by = found + 1, actor
+        policy.version, policy.updated_by, policy.updated_at = found + 1, actor, Now()
         policy.save()
         if "running_cap" in wanted:
             _make_slots(policy)
@@ -101,6 +102,7 @@ def set_quota(
         )  # fmt: skip
         # A higher cap lets in what waited for it.
         transaction.on_commit(lambda: bell.ring(policy.running_cap or 1))
+    policy.refresh_from_db()
     return policy
 
 

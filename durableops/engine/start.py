@@ -22,7 +22,7 @@ from durableops.engine.plans import plan_id
 from durableops.errors import InputRefused, PayloadRefused, StartConflict
 from runs.ids import uuid7
 from runs.models import Tenant
-from runs.transitions import Cursor
+from runs.transitions import SOON_SECONDS, Cursor
 
 START_KEY_UNIQUE = "run_start_key_unique"
 MAX_LABELS = 20
@@ -55,12 +55,13 @@ WITH run AS (
         cancel_requested_by, cancel_reason, deadline_at, lineage, head_seq, state_seq, step_id, step_entries,
         step_attempts,
         recoveries, max_recoveries, wake_cause, wake_detail, resumes, effects_avoided, progress_note, error_class,
-        error_message, error_fingerprint, isolated, resource, cursor)
+        error_message, error_fingerprint, isolated, resource, cursor, deferred)
     VALUES (%(id)s, %(tenant)s, %(workflow)s, %(plan)s, 'queued', now(), %(priority)s,
         greatest(now(), coalesce(%(start_at)s, now())), %(start_key)s, %(input_hash)s, now(), %(by)s, %(labels)s::jsonb,
         %(parent)s, %(parent_wait)s, %(child_index)s, 0, false, '', false, '', '',
         least(%(deadline_at)s, now() + %(deadline)s * interval '1 second'), 1, 0, 0, %(step)s, 1, 0, 0,
-        %(max_recoveries)s, '', '', 0, 0, '', '', '', '', %(isolated)s, %(resource)s, %(cursor)s::jsonb)
+        %(max_recoveries)s, '', '', 0, 0, '', '', '', '', %(isolated)s, %(resource)s, %(cursor)s::jsonb,
+        coalesce(%(start_at)s > now() + %(soon)s * interval '1 second', false))
     RETURNING id
 ), checkpoint AS (
     INSERT INTO runs_checkpoint (run_id, seq, lineage, kind, step_id, next_step, plan_id, cursor, state, state_seq,
@@ -173,6 +174,7 @@ def insert(
             "cursor": None if cursor_at is None else json.dumps(cursor_at),
             "isolated": new.definition.is_isolated(step),
             "resource": new.definition.step(step).uses,
+            "soon": SOON_SECONDS,
             "max_recoveries": new.definition.max_recoveries,
             "state": new.state_json,
         },

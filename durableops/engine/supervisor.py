@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
+import math
 import os
 import select
 import signal
@@ -28,7 +29,7 @@ from durableops.engine.forcing import LOCK_PATIENCE
 from durableops.engine.hand import Stopping
 from durableops.engine.hard_timeouts import take_away
 from durableops.engine.isolated import Companion, is_wanted
-from durableops.engine.lease import Lease, versions
+from durableops.engine.lease import Lease, beat_seconds, versions
 from durableops.engine.listening import Listener, run_listener
 from durableops.engine.plans import record_plans
 from durableops.engine.watch import Watch, Watched
@@ -145,8 +146,8 @@ class _Life:
 
     def keep(self) -> None:
         """Renew until the child has ended."""
-        beat = get_conf().heartbeat_seconds
-        while not self._has_ended(beat):
+        renewed_at, was_busy = -math.inf, False
+        while not self._has_ended(get_conf().heartbeat_seconds):
             stopping = self._supervisor.stopping
             if stopping.since is not None:
                 self._stop_child(stopping.since)
@@ -155,8 +156,11 @@ class _Life:
                 self._supervisor.companion.keep()
             try:
                 draining = stopping.since is not None or self._winding_up is not None
-                if not self.lease.renew(draining=draining, numbers=self.watch.numbers()):
-                    self._disown()
+                busy = draining or bool(self.watch.steps())
+                if busy != was_busy or monotonic() - renewed_at >= beat_seconds(busy=busy):
+                    renewed_at, was_busy = monotonic(), busy
+                    if not self.lease.renew(draining=draining, numbers=self.watch.numbers(), busy=busy):
+                        self._disown()
                 self._enforce()
             except ConnectionLost as lost:
                 logger.warning("lease not renewed: %s", str(lost).splitlines()[0])

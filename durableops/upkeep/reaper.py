@@ -10,6 +10,7 @@ Several reapers may run; each judges for itself and the record decides.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -28,9 +29,9 @@ from runs.transitions import Fired
 logger = logging.getLogger("durableops.reaper")
 
 # The lock's key stands in pg_locks as (classid, objid); objsubid 2 marks keys of two integers.
-_LIVING = """
+LIVING = f"""
 SELECT w.id, w.counter, w.lease_seconds, w.heartbeat_seconds, w.machine, w.pid, w.child_pid,
-    EXISTS (SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = %s::int::oid
+    EXISTS (SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = {LOCK_CLASS}::oid
             AND l.objid = w.number::oid AND l.objsubid = 2 AND l.granted
             AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())) AS locked,
     extract(epoch FROM clock_timestamp() - greatest(pg_postmaster_start_time(), (
@@ -61,9 +62,13 @@ class Reaper:
         self._reconnected_at: float | None = None
         self._beats: dict[UUID, float] = {}
 
-    def look(self) -> int:
-        """Look at every living worker once; declare ended who must be. Returns how many were. Raises ConnectionLost."""
-        rows = self._database.fetch(_LIVING, [LOCK_CLASS])
+    def look(self, rows: Sequence[tuple[Any, ...]] | None = None) -> int:
+        """Look at every living worker once; declare ended who must be. Returns how many were. Raises ConnectionLost.
+
+        `rows` is the answer to `LIVING`, where somebody has asked already.
+        """
+        if rows is None:
+            rows = self._database.fetch(LIVING)
         self._forget_after_reconnect()
         now = monotonic()
         ended = 0

@@ -13,10 +13,27 @@ from runs.transitions import Cursor, fire, fire_many, record_event
 
 BATCH = 200
 
-_DUE = (
-    "r.state = 'waiting' AND r.id IN (SELECT w.run_id FROM runs_wait w WHERE w.state = 'open' AND w.due_at <= now()"
-    " ORDER BY w.due_at LIMIT 200) ORDER BY r.id FOR NO KEY UPDATE SKIP LOCKED"
+# Of what is due, so many of each tenant in a round: ten thousand sleeps of one tenant that end in one moment are spread
+# over some rounds, and the only one of another is not behind them.
+OF_EACH = BATCH
+_EVERY_TENANT_IN_TURN = """
+    WITH RECURSIVE turn AS (
+        (SELECT x.tenant_id FROM {table} x WHERE {open} ORDER BY x.tenant_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT x.tenant_id FROM {table} x WHERE {open} AND x.tenant_id > t.tenant_id
+                ORDER BY x.tenant_id LIMIT 1)
+        FROM turn t WHERE t.tenant_id IS NOT NULL
+    ) SELECT c.id FROM turn t CROSS JOIN LATERAL (
+        SELECT {wanted} AS id FROM {table} x WHERE {open} AND x.tenant_id = t.tenant_id AND x.due_at <= now()
+        ORDER BY x.due_at LIMIT {of_each}
+    ) c WHERE t.tenant_id IS NOT NULL"""
+_DUE_WAITS = _EVERY_TENANT_IN_TURN.format(
+    table="runs_wait", open="x.state = 'open' AND x.due_at IS NOT NULL", wanted="x.run_id", of_each=OF_EACH
 )
+_DUE_RUNS = _EVERY_TENANT_IN_TURN.format(
+    table="runs_run", open="x.state = 'queued' AND x.deferred", wanted="x.id", of_each=OF_EACH
+)
+_DUE = f"r.state = 'waiting' AND r.id IN ({_DUE_WAITS}) ORDER BY r.id FOR NO KEY UPDATE SKIP LOCKED"
 _SETTLE_DUE = """
 UPDATE runs_wait SET due_at = NULL, state = CASE WHEN kind = 'time' THEN 'answered' ELSE state END,
     answered_at = CASE WHEN kind = 'time' THEN now() ELSE answered_at END
@@ -37,6 +54,19 @@ def wake_due(database: Database) -> int:
         if woken:
             cursor.execute(_SETTLE_DUE, [[fired.run_id for fired in woken]])
     return len(woken)
+
+
+_BRING_IN = f"""
+UPDATE runs_run SET deferred = false WHERE id IN (
+    SELECT r.id FROM runs_run r WHERE r.state = 'queued' AND r.deferred AND r.id IN ({_DUE_RUNS})
+    ORDER BY r.id FOR NO KEY UPDATE SKIP LOCKED)"""
+
+
+def bring_in(database: Database) -> int:
+    """Let claims see a batch of queued runs whose time has come. Returns how many."""
+    with database.cursor() as cursor:
+        cursor.execute(_BRING_IN)
+        return cursor.rowcount
 
 
 _EXPIRED = """

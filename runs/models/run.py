@@ -27,6 +27,8 @@ class Run(models.Model):
     priority = models.SmallIntegerField(default=0)
     due_at = models.DateTimeField(null=True)
     """When a queued run may be claimed; empty in every other state."""
+    deferred = models.BooleanField(default=False, db_default=False)
+    """Queued for a later time, which upkeep waits for: however many there are, claims do not walk past them."""
 
     # How it began, and what makes the beginning happen once.
     start_key = models.CharField(max_length=255, null=True)
@@ -120,6 +122,9 @@ class Run(models.Model):
                 condition=Q(fence__gte=0, head_seq__gte=0, state_seq__gte=0, state_seq__lte=F("head_seq")),
                 name="run_positions_sane",
             ),
+            models.CheckConstraint(
+                condition=Q(state="queued") | Q(deferred=False), name="run_deferred_only_while_queued"
+            ),
             # engine.claim: what makes a cap hold. Nothing that does not run has a place, and no two runs have the same.
             models.CheckConstraint(
                 condition=Q(state="running") | Q(slot=None, resource_slot=None), name="run_slots_only_while_running"
@@ -152,8 +157,13 @@ class Run(models.Model):
                 F("priority").desc(),
                 F("due_at"),
                 F("id"),
-                name="run_claimable",
-                condition=Q(state="queued", paused=False),
+                name="run_claimable_now",
+                condition=Q(state="queued", paused=False, deferred=False),
+            ),
+            # Queued runs whose time comes later. upkeep.rounds: when the next one is due; upkeep.timers: each tenant's.
+            models.Index(fields=["due_at"], name="run_deferred", condition=Q(state="queued", deferred=True)),
+            models.Index(
+                fields=["tenant", "due_at"], name="run_deferred_in_turn", condition=Q(state="queued", deferred=True)
             ),
             # engine.claim, where a long queue is for other workers: the same within one plan. Its first column tells
             # engine.offers which plans are asked for.

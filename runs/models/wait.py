@@ -68,8 +68,11 @@ class Wait(models.Model):
                 name="wait_open_for_event",
                 condition=Q(state="open", kind__in=["event", "file"]),
             ),
-            # upkeep.timers: sleeps and polls that are due, waits that expire.
+            # upkeep.rounds: when the next is due. upkeep.timers: sleeps and polls of each tenant; waits that expire.
             models.Index(fields=["due_at"], name="wait_due", condition=Q(state="open", due_at__isnull=False)),
+            models.Index(
+                fields=["tenant", "due_at"], name="wait_due_in_turn", condition=Q(state="open", due_at__isnull=False)
+            ),
             models.Index(
                 fields=["expires_at"], name="wait_expiring", condition=Q(state="open", expires_at__isnull=False)
             ),

@@ -6,10 +6,12 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from durableops.clock import db_now
+from durableops.engine import bell
 from durableops.engine.inbound import send_event
 from runs.models import Checkpoint, IdempotencyRecord, Run, RunEvent, Wait, Worker
 from tests.acceptance.pool import Desk, Pool, Told
@@ -156,6 +158,11 @@ def test_worker_killed_on_its_way_to_wait_leaves_no_half_wait(pool: Pool, desk: 
     assert run.causes() == ["worker_lost", "event"]
 
 
+def is_asleep(worker_id: UUID) -> bool:
+    bells = bell.queue()
+    return bells.connection.zscore(f"durableops:sleepers:{bells.name}", str(worker_id)) is not None
+
+
 # C008: the bell is taken from the queue and its taker dies before it claims anything.
 def test_bells_that_die_with_their_takers_cost_no_run(pool: Pool, desk: Desk, alone: None):
     # One place: with more it would sleep, and take bells, while runs are in its hand.
@@ -165,6 +172,8 @@ def test_bells_that_die_with_their_takers_cost_no_run(pool: Pool, desk: Desk, al
     deaths = 0
     while len(runs) < 20:
         taker = visitor.ready().pk
+        # Asleep: one that is just starting finds the runs by itself and takes no bell.
+        patiently(lambda: is_asleep(taker), hoping_for="a worker that sleeps")  # noqa: B023
         batch = [desk.start("acc-quick", shared=True) for _ in range(5)]
         runs += batch
         patiently(lambda: all(run.row.is_terminal for run in batch), hoping_for="five runs that are done")  # noqa: B023
@@ -245,8 +254,6 @@ def test_request_that_differs_on_the_second_attempt_is_a_conflict_and_not_sent(p
 def test_finished_run_stays_finished_when_its_worker_dies_before_rq_knows(pool: Pool, desk: Desk, broker):
     from rq import Queue
     from rq.registry import clean_registries
-
-    from durableops.engine import bell
 
     visitor, run = held_by_visitor(pool, desk, "acc-quick", failpoints="after_checkpoint:work=hold")
     run.until("succeeded")

@@ -12,7 +12,7 @@ from benchmarks import catalogue, table
 
 SIZES = {
     "density": ["runs=20", "plain_runs=5", "seconds=0.2"],
-    "engine": ["runs=3", "samples=2", "idle_seconds=0.2"],
+    "engine": ["runs=3", "samples=2", "idle_seconds=0.2", "queued=1500"],
     "recovery": ["kills=1", "near_kills=1", "child_kills=1", "pool_kills=1"],
 }
 

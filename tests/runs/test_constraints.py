@@ -201,6 +201,7 @@ VIOLATIONS = {
     "quota_policy_priorities_sane": lambda: QuotaPolicy.objects.create(resource="scan", priority_min=2, priority_max=1),
     "slot_number_unique": lambda: Slot.objects.bulk_create([Slot(policy=a_policy(), number=1)] * 2),
     "slot_number_sane": lambda: Slot.objects.create(policy=a_policy(), number=0),
+    "run_deferred_only_while_queued": one_run(state="waiting", deferred=True),
     "run_slots_only_while_running": one_run(slot=1),
     "run_slot_unique": twice(one_run(state="running", slot=1)),
     "run_resource_slot_unique": twice(one_run(state="running", resource="scan", resource_slot=1)),

@@ -215,6 +215,25 @@ ROW_0 = f"run_id = {STORY} AND resource = 'row-0'"
 
 BREAKS: list[tuple[str, str]] = [
     (
+        "cap_has_as_many_slots_as_it_says",
+        """
+            INSERT INTO runs_quota_policy (resource, running_cap, version, updated_at, updated_by)
+                VALUES ('scan', 2, 1, now(), 'a')""",
+    ),
+    (
+        "no_more_run_than_the_cap_allows",
+        f"""
+            INSERT INTO runs_quota_policy (resource, running_cap, version, updated_at, updated_by)
+                VALUES ('scan', 0, 1, now() - interval '1 hour', 'a');
+            UPDATE runs_run SET state = 'running', state_since = now(), resource = 'scan' WHERE id = {PATIENT}""",
+    ),
+    (
+        "queued_run_is_let_in_when_its_time_has_come",
+        f"""
+            UPDATE runs_run SET state = 'queued', deferred = true, due_at = now() - interval '1 hour'
+                WHERE id = {PATIENT}""",
+    ),
+    (
         "queued_run_has_a_living_worker_that_knows_it",
         f"""
             UPDATE runs_worker SET plans = '[]';

@@ -41,9 +41,12 @@ SELECT r.id, r.tenant_id, %(choice)s, %(actor)s, %(reason)s, now() FROM runs_run
 ON CONFLICT (run_id) WHERE applied_at IS NULL DO UPDATE SET choice = excluded.choice, actor = excluded.actor,
     reason = excluded.reason, at = excluded.at
 RETURNING id"""
-_READY = """
-SELECT o.id, o.run_id FROM runs_compensation_order o JOIN runs_run r ON r.id = o.run_id
-WHERE o.applied_at IS NULL AND r.finished_at IS NOT NULL ORDER BY o.id LIMIT %s"""
+_ORDERS_OF_ENDED = """
+FROM runs_compensation_order o JOIN runs_run r ON r.id = o.run_id
+WHERE o.applied_at IS NULL AND r.finished_at IS NOT NULL"""
+IS_READY = f"EXISTS (SELECT 1 {_ORDERS_OF_ENDED})"
+"""Whether there is an order whose run has ended."""
+_READY = f"SELECT o.id, o.run_id {_ORDERS_OF_ENDED} ORDER BY o.id LIMIT %s"
 _LOCK_RUN = "SELECT tenant_id FROM runs_run WHERE id = %s FOR NO KEY UPDATE"
 _LOCK_ORDER = """
 SELECT choice, actor, reason FROM runs_compensation_order WHERE id = %s AND applied_at IS NULL FOR NO KEY UPDATE"""
