@@ -10,7 +10,7 @@ Rows must be committed for the engine's own connection to see them, so tests tha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,8 +20,10 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import QuerySet
 
+from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints import codec
+from durableops.checkpoints.upgrades import SeenEffect, SeenWait, Snapshot, Upgraded, upgrade
 from durableops.clock import db_now, monotonic
 from durableops.engine import commands, inbound
 from durableops.engine.advance import advance
@@ -135,6 +137,39 @@ def move_on(run_id: UUID, *, patience: float = PATIENCE_SECONDS) -> Outcome:
                     f"{run.step_id!r} after {run.step_attempts} failed attempts. {run.error_message}"
                 )
     return look_at(run_id)
+
+
+def migrated(
+    workflow: WorkflowDefinition | type,
+    old: Mapping[str, Any],
+    *,
+    from_version: int,
+    step: str,
+    cursor: Any = None,
+    waits: Sequence[tuple[str, str]] = (),
+    calls: Sequence[tuple[str, str, str]] = (),
+    committed: Sequence[str] = (),
+) -> Upgraded:
+    """What a run of an older version would become under `workflow`, by its migrations. Needs no database.
+
+    `old` is its state, `step` where it stands, `waits` the (kind, name) of what it waits for there, `calls` the (step,
+    tool, safety) of its calls without an outcome, `committed` the ids of its committed steps. Raises MigrationRefused
+    with what stands in the way.
+    """
+    name, version = _named(workflow)
+    seen = Snapshot(
+        version=from_version,
+        state=codec.dumps(dict(old), what="state"),
+        step_id=step,
+        cursor=cursor,
+        waits=tuple(SeenWait(id=n, kind=kind, name=name, state="open") for n, (kind, name) in enumerate(waits)),
+        effects=tuple(
+            SeenEffect(id=n, step_id=step_id, tool=tool, safety=safety, unsettled=True)
+            for n, (step_id, tool, safety) in enumerate(calls)
+        ),
+        committed=tuple(committed),
+    )
+    return upgrade(seen, registry.chain(name, from_version, version), registry.workflow(name, version))
 
 
 def look_at(run_id: UUID) -> Outcome:

@@ -35,8 +35,6 @@ from runs.transitions import TransitionRefused
 
 logger = logging.getLogger("durableops.advance")
 
-_INPUT = "SELECT state FROM runs_checkpoint WHERE run_id = %s AND seq = 0"
-
 
 def advance(
     database: Database,
@@ -105,8 +103,7 @@ def _enter(database: Database, hand: Hand) -> Any:
     step = hand.step
 
     def input_json() -> str:
-        found: str = database.read(_INPUT, [hand.run_id])[0][0]
-        return found
+        return resuming.input_of(database, hand.run_id, hand.definition)
 
     line = hand.held.line if hand.held is not None else None
     if line is not None:

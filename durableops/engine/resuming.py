@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from uuid import UUID
 
 from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
+from durableops.authoring.migrated import Position
+from durableops.checkpoints import upgrades
 from durableops.checkpoints.compatibility import Continue, Park, RecordedPlan, compare
 from durableops.engine import bell, findings, migrating
 from durableops.engine.database import Database
@@ -21,6 +24,9 @@ logger = logging.getLogger("durableops.resuming")
 PLAN = """
 SELECT workflow, version, schema_version, schema_hash, plan_hash, plan, schema, waits
 FROM runs_workflow_plan WHERE id = %s"""
+_INPUT = """
+SELECT c.state, p.version FROM runs_checkpoint c JOIN runs_workflow_plan p ON p.id = c.plan_id
+WHERE c.run_id = %s AND c.seq = 0"""
 _AWAITED = """
 SELECT kind, name FROM runs_wait
 WHERE run_id = %s AND lineage = %s AND step_id = %s AND state IN ('open', 'answered') ORDER BY id"""
@@ -73,6 +79,16 @@ def _means_the_same(present: WorkflowDefinition, claimed: Claimed) -> bool:
         and present.schema_hash == claimed.schema_hash
         and present.schema_version == claimed.schema_version
     )
+
+
+def input_of(database: Database, run_id: UUID, definition: WorkflowDefinition) -> str:
+    """What a run was started with, as JSON text; brought forward by the migrations if it is of an older version.
+
+    Raises MigrationRefused.
+    """
+    text, version = database.read(_INPUT, [run_id])[0]
+    chain = registry.chain(definition.name, version, definition.version)
+    return upgrades.state_of(text, chain, position=Position(step=definition.steps[0].id)) if chain else str(text)
 
 
 def migrate_or_park(database: Database, claimed: Claimed, found: Park) -> None:

@@ -13,6 +13,7 @@ from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints.upgrades import SeenEffect, SeenWait, Snapshot, Upgraded, upgrade
 from durableops.errors import InputRefused, MigrationRefused
+from durableops.testing import migrated
 
 
 class Import(State):
@@ -166,3 +167,15 @@ def becomes_again(target: WorkflowDefinition, answer: Any, **over: Any) -> Upgra
     """The same with another answer: what was declared first is forgotten."""
     with registry.isolated():
         return becomes(target, answer, **over)
+
+
+def test_authors_test_their_migrations_without_a_run(target: WorkflowDefinition) -> None:
+    @migration(target, from_version=2)
+    def newer(old: dict[str, Any]) -> Migrated:
+        return Migrated(state=state(old), effects={"send": "send"})
+
+    calls = [("load", "send", "keyed")]
+    found = migrated(target, {"source": "a"}, from_version=2, step="load", calls=calls, committed=["prepare"])
+    assert found.state == '{"sources":["a"],"limit":0}'
+    with pytest.raises(MigrationRefused, match="which version 3 does not have"):
+        migrated(target, {"source": "a"}, from_version=2, step="gone")

@@ -68,6 +68,7 @@ class Company:
 
             @step
             def ingest(run: Any) -> str:
+                assert run.input.sources == ["x"], "the input is brought forward too"
                 assert run.decide("method", {"n": 1}, lambda n: "quickly") == "slowly"
                 run.call(post, resource="load")
                 by = run.approval("go", timeout=timedelta(hours=3)).by
