@@ -32,6 +32,8 @@ POSITIVE = (
     "link_seconds",
     "relay_concurrency",
     "relay_poll_seconds",
+    "retention_seconds",
+    "retention_share",
 )
 
 

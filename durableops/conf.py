@@ -53,6 +53,8 @@ class Conf:
     large_result_max_bytes: int = 64 * 1024 * 1024  # the largest result that a tool may have kept as a file instead
     secret_names: str = ""  # further names of fields whose values are masked, separated by commas
     secret_patterns: str = ""  # further shapes of secrets: a JSON list of regular expressions
+    retention_seconds: float = 30.0  # pause between two rounds of the cleaner, in an upkeep process
+    retention_share: float = 0.3  # share of the time that the cleaner works at most, when there is much to clean
     link_seconds: float = 900.0  # how long a link to a file works
     call_retry_after_cap_seconds: float = 60.0  # a downstream's Retry-After is believed up to this
     relay_concurrency: int = 16  # messages of the outbox that one `manage.py relay` delivers at once

@@ -17,6 +17,7 @@ The tree::
       BulkNotFound                404
       ArtifactNotFound            404
       PromptNotFound              404
+      HoldNotFound                404
       ArtifactGone                the file was removed: by retention, or its link has ended (410)
       ArtifactDamaged             a file does not hold what was written
       SealBroken                  what is encrypted cannot be read: it was changed, or its key is missing
@@ -181,6 +182,13 @@ class PromptNotFound(DurableOpsError):
     """There is no such prompt of this run, it belongs to somebody else, or retention removed it."""
 
     code = "prompt.not_found"
+    http_status = 404
+
+
+class HoldNotFound(DurableOpsError):
+    """There is no such legal hold in this tenant."""
+
+    code = "hold.not_found"
     http_status = 404
 
 

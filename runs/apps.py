@@ -14,5 +14,7 @@ class RunsConfig(AppConfig):
         from django.db.models.signals import post_migrate
 
         from runs.grants import grant_to_application
+        from runs.retention.install import install
 
         post_migrate.connect(grant_to_application, sender=self, dispatch_uid="runs.grants")
+        post_migrate.connect(install, sender=self, dispatch_uid="runs.retention")

@@ -13,7 +13,14 @@ from django.db import connections
 from psycopg import sql
 
 # Rows here are written once. Retention, which does remove some, goes through functions that run as the owner.
-APPEND_ONLY = ("runs_audit_entry", "runs_checkpoint", "runs_event", "runs_lineage")
+APPEND_ONLY = (
+    "runs_audit_entry",
+    "runs_checkpoint",
+    "runs_cleanup",
+    "runs_event",
+    "runs_lineage",
+    "runs_retention_rule",
+)
 # The application reads which migrations ran and never says so itself.
 READ_ONLY = ("django_migrations",)
 

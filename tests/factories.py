@@ -20,6 +20,8 @@ from runs.ids import uuid7
 from runs.models import (
     Artifact,
     Checkpoint,
+    Compensation,
+    CompensationOrder,
     Doubt,
     IdempotencyRecord,
     Membership,
@@ -27,6 +29,7 @@ from runs.models import (
     OutboxLane,
     OutboxMessage,
     Prompt,
+    Review,
     Run,
     Tenant,
     Wait,
@@ -236,6 +239,33 @@ def make_endpoint(tenant: Tenant | None = None, **over: Any) -> WebhookEndpoint:
         "created_by": "tests",
     }
     return WebhookEndpoint.objects.create(tenant=tenant or make_tenant(), **(values | over))
+
+
+def make_compensation(effect: IdempotencyRecord, **over: Any) -> Compensation:
+    """What is owed for an effect, by hand, unless told otherwise."""
+    values: dict[str, Any] = {
+        "effect": effect,
+        "run": effect.run,
+        "tenant": effect.tenant,
+        "how": "person",
+        "instructions": "call them",
+    }
+    return Compensation.objects.create(**(values | over))
+
+
+def make_review(run: Run, **over: Any) -> Review:
+    """An open review of a run."""
+    values: dict[str, Any] = {
+        "tenant": run.tenant, "workflow": run.workflow, "plan": run.plan, "code": "plan", "fingerprint": "f" * 32,
+        "reason": "the plan is another", "seq": run.head_seq,
+    }  # fmt: skip
+    return Review.objects.create(run=run, **(values | over))
+
+
+def make_order(run: Run, **over: Any) -> CompensationOrder:
+    """An order to undo what a run did, not applied yet."""
+    values: dict[str, Any] = {"run": run, "tenant": run.tenant, "choice": "later", "actor": "ann"}
+    return CompensationOrder.objects.create(**(values | over))
 
 
 def make_artifact(run: Run, *, content: bytes = b"content", **over: Any) -> Artifact:

@@ -44,7 +44,7 @@ def run_of(client: Client, run_id: UUID) -> RunOut:
         attempt=run.step_attempts + 1,
         why=why.tell(facts),
         waits=[shaping.wait(wait, sight=sight) for wait in waits],
-        input=shaping.payload(documents[0][0], checkpoint=0, sight=sight),
+        input=shaping.payload(documents[0][0], checkpoint=0, sight=sight) if 0 in documents else None,
         result=None if result is None else shaping.payload(result, checkpoint=run.head_seq, sight=sight),
     )
 

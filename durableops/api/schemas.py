@@ -161,8 +161,10 @@ class Run(RunSummary):
     attempt: int
     why: Why
     waits: list[OpenWait]
-    input: Payload
-    result: Payload | None = Field(description="What the last step returned, once the run has succeeded.")
+    input: Payload | None = Field(description="Null once retention has removed it.")
+    result: Payload | None = Field(
+        description="What the last step returned, once the run has succeeded; null once retention has removed it."
+    )
 
 
 class RunPage(BaseModel):

@@ -23,6 +23,7 @@ from durableops.engine.acting import kept_reason as kept_reason
 from durableops.engine.compensation import owing
 from durableops.engine.compensation.ways import ways
 from durableops.engine.family import cancel_children, close_waits
+from durableops.engine.retention import reopening
 from durableops.engine.waking import Closing, close_wait, db_now
 from durableops.errors import InputRefused, RunNotFound
 from runs import transitions
@@ -120,6 +121,8 @@ def retry(
             raise refused(run, "retry", " or ".join(sources("reopen")))
         if owing.has_begun(cursor, run.pk):
             raise refused(run, "retry", "a run of which nothing is being undone; start a new one instead")
+        if (gone := reopening.refusal(run)) is not None:
+            raise refused(run, "retry", gone)
         if run.parent_wait is not None and run.parent_wait.state != "open":
             raise refused(run, "retry", "one whose parent still waits for it; retry the parent instead")
         now = db_now(cursor)

@@ -231,7 +231,7 @@ def reject_late_result(database: Database, hand: Hand, lost: FenceLost) -> None:
     logger.info("late result of run %s was refused: %s", hand.run_id, lost)
     try:
         with database.transaction() as cursor:
-            if _give_back(cursor, hand, lost):
+            if _give_back(cursor, hand, lost) or _is_gone(cursor, hand):
                 return
             record_event(
                 cursor,
@@ -250,6 +250,12 @@ def reject_late_result(database: Database, hand: Hand, lost: FenceLost) -> None:
             )
     except ConnectionLost as error:
         logger.warning("the refusal of a late result of run %s could not be recorded: %s", hand.run_id, error)
+
+
+def _is_gone(cursor: Cursor, hand: Hand) -> bool:
+    """Whether retention has removed the run: then there is no timeline left, and our log is where it is told."""
+    cursor.execute("SELECT 1 FROM runs_run WHERE id = %s FOR KEY SHARE", [hand.run_id])
+    return cursor.fetchone() is None
 
 
 def _give_back(cursor: Cursor, hand: Hand, lost: FenceLost) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from durableops import failpoints
 from durableops.artifacts import storage
 from durableops.engine.database import Database
+from durableops.failpoints import Point
 
 BATCH = 50
 
@@ -26,7 +28,9 @@ def remove_some(database: Database) -> int:
         cursor.execute(_DOOM_LEFT, [BATCH])
     rows = database.fetch("SELECT id, path FROM runs_loose_file WHERE doomed ORDER BY id LIMIT %s", [BATCH])
     for _, path in rows:
+        failpoints.reach(Point.BEFORE_FILE_REMOVED)
         storage.remove(path)
+        failpoints.reach(Point.AFTER_FILE_REMOVED)
     if rows:
         database.fetch("DELETE FROM runs_loose_file WHERE id = ANY(%s) AND doomed", [[id_ for id_, _ in rows]])
     return len(rows)

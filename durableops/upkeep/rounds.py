@@ -15,6 +15,7 @@ from durableops.engine.compensation import owing
 from durableops.engine.database import ConnectionLost, Database
 from durableops.upkeep import bulk, outbox, stranded, sweep, timers
 from durableops.upkeep.reaper import LIVING, Reaper
+from durableops.upkeep.retention.thread import RetentionThread
 from runs.delivering import HAS_GONE
 from runs.states import PARKED
 
@@ -100,6 +101,7 @@ class Rounds:
         self._seen: Glance | None = None
         self._bulk = bulk.BulkThread()
         self._relay = outbox.RelayThread() if get_conf().upkeep_relay_concurrency else None
+        self._retention = RetentionThread()
 
     def run(self) -> None:
         """Make rounds until SIGTERM or SIGINT."""
@@ -108,6 +110,7 @@ class Rounds:
         self._bulk.start()
         if self._relay is not None:
             self._relay.start()
+        self._retention.start()
         while not self._stop.is_set():
             try:
                 self.make_one()
@@ -118,6 +121,7 @@ class Rounds:
         if self._relay is not None:
             self._relay.end()
         self._bulk.end()
+        self._retention.end()
         self._database.close()
 
     def _pause(self) -> float:

@@ -18,6 +18,17 @@ from runs.models.plan import PlanSource, WorkflowPlan
 from runs.models.policy import PauseSwitch
 from runs.models.prompt import Prompt
 from runs.models.quota import QuotaPolicy, Slot
+from runs.models.retention import (
+    ClassSize,
+    Cleanup,
+    Erasure,
+    LegalHold,
+    Relook,
+    RetentionLane,
+    RetentionPreview,
+    RetentionRule,
+    RunSummary,
+)
 from runs.models.review import Review
 from runs.models.run import Run
 from runs.models.wait import InboundEvent, Wait
@@ -31,13 +42,17 @@ __all__ = [
     "Bulk",
     "BulkItem",
     "Checkpoint",
+    "ClassSize",
+    "Cleanup",
     "Compensation",
     "CompensationOrder",
     "Decision",
     "Doubt",
     "DrillReport",
+    "Erasure",
     "IdempotencyRecord",
     "InboundEvent",
+    "LegalHold",
     "Lineage",
     "LogLine",
     "LooseFile",
@@ -51,9 +66,14 @@ __all__ = [
     "Prompt",
     "QuotaPolicy",
     "Receipt",
+    "Relook",
+    "RetentionLane",
+    "RetentionPreview",
+    "RetentionRule",
     "Review",
     "Run",
     "RunEvent",
+    "RunSummary",
     "Slot",
     "System",
     "Tenant",

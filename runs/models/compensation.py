@@ -54,6 +54,10 @@ class CompensationOrder(models.Model):
         indexes = [
             # Run page, engine.compensation: what was ordered for a run.
             models.Index(fields=["run", "id"], name="compensation_order_of_run"),
+            # runs_retention_verdicts, and the check when a run's row goes: did it undo something?
+            models.Index(
+                fields=["linked_run"], name="compensation_order_linked", condition=Q(linked_run__isnull=False)
+            ),
             # upkeep.compensation: the few whose run has not ended when they were given.
             models.Index(fields=["id"], name="compensation_order_open", condition=Q(applied_at=None)),
         ]

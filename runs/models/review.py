@@ -69,6 +69,8 @@ class Review(models.Model):
             models.Index(fields=["tenant", "found_at", "id"], name="review_open_oldest", condition=Q(closed_at=None)),
             # review desk: groups of one incompatibility, and the runs of a group.
             models.Index(fields=["tenant", "fingerprint", "id"], name="review_open_group", condition=Q(closed_at=None)),
+            # The check when a row goes that another one names.
+            models.Index(fields=["superseded_by"], name="review_superseding", condition=Q(superseded_by__isnull=False)),
             # run page: what was decided about this one.
             models.Index(fields=["run", "id"], name="review_of_run"),
         ]

@@ -86,6 +86,8 @@ class Run(models.Model):
     # What came of it.
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    retain_at = models.DateTimeField(null=True)
+    """When retention looks at it next; empty while it is open, and until it was looked at once."""
     resumes = models.IntegerField(default=0)
     effects_avoided = models.IntegerField(default=0)
     progress_done = models.BigIntegerField(null=True)
@@ -112,6 +114,10 @@ class Run(models.Model):
             models.CheckConstraint(
                 condition=Q(state__in=_TERMINAL, finished_at__isnull=False) | Q(state__in=_OPEN, finished_at=None),
                 name="run_finished_at_iff_terminal",
+            ),
+            # Nothing of an open run is ever due.
+            models.CheckConstraint(
+                condition=Q(retain_at=None) | Q(finished_at__isnull=False), name="run_retain_at_only_when_finished"
             ),
             models.CheckConstraint(
                 condition=Q(parent=None, parent_wait=None, child_index=None)
@@ -190,6 +196,13 @@ class Run(models.Model):
                 name="run_open_deadline",
                 condition=Q(deadline_at__isnull=False, state__in=_OPEN),
             ),
+            # runs_retention_step: runs that have finished since, then in the order in which they are looked at again.
+            models.Index(
+                fields=["finished_at", "id"],
+                name="run_just_finished",
+                condition=Q(finished_at__isnull=False, retain_at=None),
+            ),
+            models.Index(fields=["retain_at", "id"], name="run_retained", condition=Q(retain_at__isnull=False)),
             # console: newest first within a tenant, and the same by state.
             models.Index(F("tenant"), F("created_at").desc(), F("id").desc(), name="run_tenant_newest"),
             models.Index(

@@ -12,10 +12,13 @@ from runs.models import (
     Artifact,
     AuditEntry,
     Checkpoint,
+    ClassSize,
+    Cleanup,
     Decision,
     Doubt,
     IdempotencyRecord,
     InboundEvent,
+    LegalHold,
     LooseFile,
     Membership,
     OutboxLane,
@@ -23,6 +26,7 @@ from runs.models import (
     PlanSource,
     QuotaPolicy,
     Receipt,
+    RetentionRule,
     Run,
     RunEvent,
     Slot,
@@ -149,6 +153,17 @@ def a_policy() -> QuotaPolicy:
     return QuotaPolicy.objects.get_or_create(resource="scan")[0]
 
 
+def a_rule(**over: Any) -> RetentionRule:
+    values = {"subject": "input", "keeps": "seconds", "seconds": 1, "actor": "a", "reason": "r"} | over
+    return RetentionRule.objects.create(**values)
+
+
+def a_cleanup(**over: Any) -> Cleanup:
+    values = {"data_class": "input", "kind": "x", "rule": 0, "cutoff": now(), "reason": "policy", "runs": 1, "rows": 1,
+              "bytes": 1, "cleaner": "t"} | over  # fmt: skip
+    return Cleanup.objects.create(**values)
+
+
 VIOLATIONS = {
     "run_due_at_iff_queued": one_run(due_at=None),
     "run_worker_iff_running": lambda: break_run("worker_id = gen_random_uuid()"),
@@ -181,6 +196,19 @@ VIOLATIONS = {
     "loose_file_has_an_end": lambda: LooseFile.objects.create(tenant=make_tenant(), path="p"),
     "prompt_content_unique": with_run(lambda run: make_prompt(run, content_hash="h" * 64)),
     "prompt_is_sealed": lambda: make_prompt(make_run(), sealed=""),
+    "run_retain_at_only_when_finished": one_run(retain_at=now()),
+    "retention_rule_subject_known": lambda: a_rule(subject="mood"),
+    "retention_rule_keeps_known": lambda: a_rule(keeps="maybe", seconds=None),
+    "retention_rule_seconds_iff_meant": lambda: a_rule(seconds=-1),
+    "legal_hold_scope_complete": lambda: LegalHold.objects.create(
+        scope="run", tenant=make_tenant(), placed_by="a", reason="r"
+    ),
+    "legal_hold_lifted_by_iff_lifted": lambda: LegalHold.objects.create(
+        scope="tenant", tenant=make_tenant(), placed_by="a", reason="r", lifted_at=now()
+    ),
+    "cleanup_data_class_known": lambda: a_cleanup(data_class="junk"),
+    "cleanup_reason_known": lambda: a_cleanup(reason="erasure"),
+    "class_size_class_known": lambda: ClassSize.objects.create(data_class="junk", rows=1, bytes=1),
     "receipt_number_unique": with_run(
         lambda run: Receipt.objects.create(run=run, number=1, cause="x", step_id="first", fence=1)
     ),

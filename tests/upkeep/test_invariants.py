@@ -22,7 +22,11 @@ from runs import models
 from runs.states import TRANSITIONS
 from runs.states import State as RunState
 from tests import factories
-from tests.upkeep import compensation_breaks, outbox_breaks
+from tests.upkeep import (
+    compensation_breaks,
+    outbox_breaks,
+    retention_breaks,
+)
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -593,6 +597,7 @@ BREAKS: list[tuple[str, str]] = [
     ),
 ]
 BREAKS += outbox_breaks.BREAKS
+BREAKS += retention_breaks.BREAKS
 """Check, and what a hand with every guard switched off does to the record."""
 
 GUARDS_OFF = """

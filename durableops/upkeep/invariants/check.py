@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 NEWEST = """
 (SELECT o.id FROM runs_run o WHERE o.finished_at IS NULL
- UNION SELECT n.id FROM (SELECT id FROM runs_run ORDER BY created_at DESC, id DESC LIMIT %(runs)s) n)"""
+ UNION SELECT n.id FROM (SELECT id FROM runs_run ORDER BY created_at DESC, id DESC LIMIT %(runs)s) n
+ -- What retention has begun to remove does not tell its whole story any more.
+ WHERE NOT EXISTS (SELECT 1 FROM runs_summary s WHERE s.run_id = n.id
+                   AND (s.closed_at IS NOT NULL OR jsonb_exists(s.cleaned, 'event'))))"""
 """Ids of the runs whose history is looked at: every open one and the newest of all."""
 
 SETTLED = "now() - %(grace)s * interval '1 second'"

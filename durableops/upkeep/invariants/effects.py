@@ -25,7 +25,8 @@ CHECKS = (
             SELECT e.id, format('it is %%s and its result is %%s', e.state,
                 CASE WHEN e.result IS NULL THEN 'missing' ELSE 'there' END)
             FROM runs_effect e WHERE {_OF} AND (
-                (e.state = 'succeeded' AND e.result IS NULL AND e.error_class = '')
+                (e.state = 'succeeded' AND e.result IS NULL AND e.error_class = '' AND NOT EXISTS (
+                    SELECT 1 FROM runs_artifact a WHERE a.run_id = e.run_id AND a.name = 'result/' || e.key))
                 OR (e.state IN ('queued', 'intended', 'withdrawn', 'given_up') AND e.result IS NOT NULL))""",
     ),
     Check(

@@ -10,7 +10,16 @@ from psycopg import Cursor, errors
 
 from durableops.conf import get_conf
 from durableops.engine.database import Database
-from durableops.upkeep.invariants import compensation, effects, liveness, outbox, positions, quotas, story
+from durableops.upkeep.invariants import (
+    compensation,
+    effects,
+    liveness,
+    outbox,
+    positions,
+    quotas,
+    retention,
+    story,
+)
 from durableops.upkeep.invariants.check import Check
 
 CHECKS: tuple[Check, ...] = (
@@ -21,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     *story.CHECKS,
     *compensation.CHECKS,
     *quotas.CHECKS,
+    *retention.CHECKS,
 )
 MOST_COUNTED = 1000
 """Violations are counted up to this; beyond it the number says "at least"."""

@@ -1,0 +1,96 @@
+"""How much there is of each data class, estimated without reading it all: for people, and for the growth alarm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from durableops.engine.database import Database
+
+SAMPLE_PAGES = 200
+KEEP_DAYS = 60
+
+# Tables by their physical size, which includes indexes and what is stored apart; shared out by a sample of rows.
+_TABLES = """
+SELECT c.relname, pg_total_relation_size(c.oid), greatest(c.reltuples, 0)::bigint, greatest(c.relpages, 1)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'public' AND c.relkind = 'r' AND c.relname = ANY(%s)"""
+_CHECKPOINTS = """
+SELECT CASE kind WHEN 'start' THEN 'input' WHEN 'finish' THEN 'deliverable' ELSE 'checkpoint' END, count(*),
+    coalesce(sum(coalesce(pg_column_size(state), 0) + coalesce(pg_column_size(output), 0) + 100), 0)
+FROM runs_checkpoint TABLESAMPLE SYSTEM (%s) GROUP BY 1"""
+_EFFECTS = """
+SELECT count(*), coalesce(sum(coalesce(pg_column_size(result), 0)), 0),
+    coalesce(sum(pg_column_size(request_summary) + pg_column_size(error_message)), 0), count(*) * 300
+FROM runs_effect TABLESAMPLE SYSTEM (%s)"""
+_FILES = "SELECT data_class, count(*), coalesce(sum(size_bytes), 0) FROM runs_artifact GROUP BY 1"
+_PLAIN = {
+    "runs_decision": "decision",
+    "runs_prompt": "raw_prompt",
+    "runs_event": "event",
+    "runs_log_line": "event",
+    "runs_receipt": "event",
+    "runs_audit_entry": "audit",
+    "runs_outbox_body": "effect_body",
+    "runs_inbound_event": "input",
+    "runs_wait": "input",
+}
+_PUT = "INSERT INTO runs_class_size (at, data_class, rows, bytes) VALUES (now(), %s, %s, %s)"
+_FORGET = "DELETE FROM runs_class_size WHERE at < now() - %s * interval '1 day'"
+
+
+@dataclass(kw_only=True)
+class Size:
+    """How much there is of one class."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
+def measure(database: Database) -> dict[str, Size]:
+    """Estimate every class: exact for files and tables of one class, sampled where classes share a table."""
+    tables = {
+        name: (size, rows, pages)
+        for name, size, rows, pages in database.fetch(_TABLES, [[*_PLAIN, "runs_checkpoint", "runs_effect"]])
+    }
+    found: dict[str, Size] = {}
+
+    def add(name: str, rows: float, size: float) -> None:
+        one = found.setdefault(name, Size())
+        one.rows, one.bytes = one.rows + round(rows), one.bytes + round(size)
+
+    for table, name in _PLAIN.items():
+        size, rows, _ = tables.get(table, (0, 0, 1))
+        add(name, rows, size)
+    size, rows, pages = tables["runs_checkpoint"]
+    parts = [(name, n, weight) for name, n, weight in database.fetch(_CHECKPOINTS, [_percent(pages)])]
+    _share(add, parts, rows=rows, size=size)
+    size, rows, pages = tables["runs_effect"]
+    number, bodies, summaries, keys = database.fetch(_EFFECTS, [_percent(pages)])[0]
+    shares = [("effect_body", number, bodies), ("effect_summary", number, summaries), ("effect_key", number, keys)]
+    _share(add, shares, rows=rows * len(shares), size=size)
+    for name, number, size in database.fetch(_FILES):
+        add(name, number, float(size))
+    return found
+
+
+def record(database: Database) -> dict[str, Size]:
+    """Measure and keep the figures; those of two months ago go."""
+    found = measure(database)
+    with database.transaction() as cursor:
+        for name, size in sorted(found.items()):
+            cursor.execute(_PUT, [name, size.rows, size.bytes])
+        cursor.execute(_FORGET, [KEEP_DAYS])
+    return found
+
+
+def _percent(pages: int) -> float:
+    return min(100.0, 100.0 * SAMPLE_PAGES / max(pages, 1))
+
+
+def _share(
+    add: Callable[[str, float, float], None], parts: list[tuple[str, int, int]], *, rows: int, size: int
+) -> None:
+    total_rows, total = sum(part[1] for part in parts), sum(part[2] for part in parts)
+    for name, number, weight in parts:
+        add(name, rows * number / max(total_rows, 1), size * float(weight) / float(max(total, 1)))
