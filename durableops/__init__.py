@@ -9,6 +9,7 @@ from durableops.authoring.policies import Budget, Retry
 from durableops.authoring.probing import DidNotHappen, Happened, Unknown
 from durableops.authoring.state import Secret, State
 from durableops.authoring.undoing import DoneEffect
+from durableops.authoring.webhooks import webhook
 from durableops.errors import (
     CallFailed,
     CallsFailed,
@@ -66,5 +67,6 @@ __all__ = [
     "migration",
     "step",
     "tool",
+    "webhook",
     "workflow",
 ]

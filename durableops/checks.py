@@ -14,6 +14,7 @@ from durableops import masking, sealing
 from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.conf import Conf, get_conf
+from durableops.effects import addresses
 
 TAG = "durableops"
 """What a worker and upkeep check at their start; the others import every page of the console."""
@@ -67,6 +68,16 @@ def complaints(conf: Conf) -> Iterator[CheckMessage]:
             hint="Lower DURABLEOPS_UPKEEP_SECONDS.",
             id="durableops.W002",
         )
+
+
+@register(TAG)
+def check_webhook_allow(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Complain about a list of hosts that cannot be read: it would be found out with the first webhook."""
+    try:
+        addresses.check_setting()
+    except ValueError as wrong:
+        return [checks.Error(f"DURABLEOPS_WEBHOOK_ALLOW: {wrong}.", id="durableops.E005")]
+    return []
 
 
 @register(TAG)

@@ -59,6 +59,7 @@ class Conf:
     call_retry_after_cap_seconds: float = 60.0  # a downstream's Retry-After is believed up to this
     relay_concurrency: int = 16  # messages of the outbox that one `manage.py relay` delivers at once
     upkeep_relay_concurrency: int = 8  # and one upkeep process; 0 leaves all of them to `manage.py relay`
+    webhook_allow: str = ""  # networks and hosts of our own that webhooks may be sent to, by commas; others are refused
     relay_poll_seconds: float = 1.0  # an idle relay looks for messages this often, even when no bell rings
     session_locks: bool = True  # off behind a transaction pooler: workers are then judged by their counters alone
     prepare_statements: bool = True  # off behind a pooler that cannot keep prepared statements in transaction mode

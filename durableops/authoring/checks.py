@@ -135,12 +135,6 @@ def check_tool(tool: ToolDefinition) -> None:
         at,
         f"{what} has secret={tool.secret!r}; give names of arguments or of fields of the result.",
     )
-    require(
-        not tool.secret or tool.safety != "outbox",
-        at,
-        f"{what} has secret={tool.secret!r}, but an outbox message waits in the database as it will be sent; "
-        "send a reference instead.",
-    )
     _check_choice(tool.large_result, get_args(LargeResult), what=f"large_result of {what}", at=at)
     require(
         tool.large_result == "refuse" or tool.safety != "local",

@@ -119,16 +119,17 @@ def _judged(response: httpx.Response) -> httpx.Response:
     """Tell a definite refusal from an answer that says nothing about what happened."""
     status = response.status_code
     if status in RETRY_STATUS:
-        raise RetryLater(_retry_after(response), f"the other side answered {status}.", status=status)
+        after = retry_after_seconds(response.headers.get("Retry-After", ""))
+        raise RetryLater(after, f"the other side answered {status}.", status=status)
     if 400 <= status < 500 and status not in (*NO_WAIT_STATUS, 409):
         raise Refused(f"the other side answered {status}: {response.text[:300]}", status=status)
     response.raise_for_status()
     return response
 
 
-def _retry_after(response: httpx.Response) -> float:
+def retry_after_seconds(text: str) -> float:
     """Seconds of a Retry-After header (RFC 9110, 10.2.3); 0 where it is absent, past or not understood."""
-    text = response.headers.get("Retry-After", "").strip()
+    text = text.strip()
     if text.isascii() and text.isdigit():
         return float(min(int(text), 10**9)) if len(text) < 12 else 1e9
     try:

@@ -15,6 +15,8 @@ ABANDON_SECONDS = 6 * 3600.0
 _PROMPTS = "SELECT id, sealed FROM runs_prompt WHERE sealed_with <> %s AND id > %s ORDER BY id LIMIT %s"
 # Compared with what was read: retention may have removed it meanwhile, another may have been quicker.
 _PUT_PROMPT = "UPDATE runs_prompt SET sealed = %s, sealed_with = %s WHERE id = %s AND sealed = %s"
+_ENDPOINTS = "SELECT id, secret, former_secret FROM runs_webhook_endpoint WHERE sealed_with <> %s LIMIT %s FOR UPDATE"
+_PUT_ENDPOINT = "UPDATE runs_webhook_endpoint SET secret = %s, former_secret = %s, sealed_with = %s WHERE id = %s"
 _FILES = """
 SELECT a.id, a.path, a.content_hash, r.tenant_id, t.slug, a.run_id
 FROM runs_artifact a JOIN runs_run r ON r.id = a.run_id JOIN runs_tenant t ON t.id = r.tenant_id
@@ -22,7 +24,8 @@ WHERE a.sealed_with NOT IN ('', %s) AND a.id > %s ORDER BY a.id LIMIT %s"""
 _PUT_FILE = "UPDATE runs_artifact SET path = %s, sealed_with = %s WHERE id = %s AND path = %s RETURNING id"
 _LEFT = """
 SELECT (SELECT count(*) FROM runs_prompt WHERE sealed_with <> %s),
-    (SELECT count(*) FROM runs_artifact WHERE sealed_with NOT IN ('', %s))"""
+    (SELECT count(*) FROM runs_artifact WHERE sealed_with NOT IN ('', %s)),
+    (SELECT count(*) FROM runs_webhook_endpoint WHERE sealed_with <> %s)"""
 
 
 @dataclass(kw_only=True)
@@ -31,14 +34,15 @@ class Resealed:
 
     prompts: int = 0
     files: int = 0
+    endpoints: int = 0
     left: int = 0
 
 
 def reseal(database: Database) -> Resealed:
     """Seal every prompt and file with the newest key. Raises SealBroken when one cannot be opened with any key."""
-    done = Resealed(prompts=_prompts(database), files=_files(database))
+    done = Resealed(prompts=_prompts(database), files=_files(database), endpoints=_endpoints(database))
     key = sealing.key_id()
-    done.left = sum(database.fetch(_LEFT, [key, key])[0])
+    done.left = sum(database.fetch(_LEFT, [key, key, key])[0])
     return done
 
 
@@ -52,6 +56,20 @@ def _prompts(database: Database) -> int:
                 done += cursor.rowcount
         last = rows[-1][0]
     return done
+
+
+def _endpoints(database: Database) -> int:
+    done = 0
+    while True:
+        with database.transaction() as cursor:
+            cursor.execute(_ENDPOINTS, [sealing.key_id(), BATCH])
+            rows = cursor.fetchall()
+            for id_, *secrets in rows:
+                anew = [sealing.seal(sealing.unseal(one.encode())).decode() if one else "" for one in secrets]
+                cursor.execute(_PUT_ENDPOINT, [*anew, sealing.key_id(), id_])
+        done += len(rows)
+        if not rows:
+            return done
 
 
 def _files(database: Database) -> int:

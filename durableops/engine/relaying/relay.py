@@ -22,10 +22,11 @@ from durableops.clock import monotonic, uptime
 from durableops.conf import get_conf
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.ops import Attempt
-from durableops.engine.relaying import outcomes
+from durableops.engine.relaying import outcomes, webhooks
 from durableops.engine.relaying.delivery import Delivery
 from durableops.engine.relaying.lifetime import Lifetime
 from durableops.engine.relaying.senders import Senders
+from durableops.engine.relaying.webhooks import Endpoint, WebhookDelivery
 from durableops.errors import CallTimeout, NotSent
 from runs import delivering, relaying
 from runs.delivering import Settled
@@ -38,6 +39,7 @@ PROBE_SECONDS = 60.0
 CIRCLES = 16
 """With more destinations than one claim looks at, so many claims are made before the relay rests."""
 UNKNOWN_TOOL_SECONDS = 10.0
+DISABLED_SECONDS = 10.0
 MOST_GIVEN_UP = 64
 """With more handlers than this that never came back, the relay ends: only a new process is rid of them."""
 
@@ -133,8 +135,7 @@ class Relay:
             settled = []
             if claimed.taken or claimed.walked < relaying.TURNS:
                 break
-        for taken in claimed.taken:
-            self._start(taken, claimed_at=asked_at)
+        self._start(claimed.taken, claimed_at=asked_at)
         return bool(claimed.taken or self._settled)
 
     def drain(self) -> None:
@@ -195,21 +196,41 @@ class Relay:
         if self._senders.given_up > MOST_GIVEN_UP:
             raise HandlersHang(f"{self._senders.given_up} handlers never came back; this process is to be replaced.")
 
-    def _start(self, taken: Taken, *, claimed_at: float) -> None:
+    def _start(self, claimed: list[Taken], *, claimed_at: float) -> None:
+        wanted = [taken.endpoint_id for taken in claimed if taken.endpoint_id is not None]
+        endpoints = webhooks.load(self._database, wanted) if wanted else {}
+        for taken in claimed:
+            made = self._prepare(taken, endpoints, claimed_at=claimed_at)
+            if isinstance(made, Settled):
+                self._settle(made, taken)
+                continue
+            self._held[taken.lane_id] = made
+            self._senders.send(partial(self._attempt, made))
+
+    def _attempt(self, delivery: Delivery) -> None:
+        self._answers.put((delivery, delivery.attempt()))
+
+    def _prepare(self, taken: Taken, endpoints: dict[UUID, Endpoint], *, claimed_at: float) -> Delivery | Settled:
+        """The delivery of a message, or what becomes of one that cannot even be tried."""
         tool = registry.tool(taken.tool)
         refused = outcomes.cannot_be_sent(taken, retry=OUTBOX_RETRY if tool is None else tool.retry)
         if refused is not None:
-            self._settle(refused, taken)
-            return
-        if tool is None:
+            return refused
+        assert self._life is not None
+        gone = self._life.is_lost.is_set
+        if taken.endpoint_id is not None:
+            endpoint = endpoints[taken.endpoint_id]
+            if endpoint.removed:
+                return outcomes.skipped(taken, "its endpoint was removed.")
+            if not endpoint.enabled:
+                return outcomes.released(taken, pause=DISABLED_SECONDS, why="its endpoint is disabled.")
+            event = tool if tool is not None and tool.event_type else webhooks.unknown_event(taken)
+            if event is not None:
+                return WebhookDelivery(taken, event, endpoint, claimed_at=claimed_at, gone=gone)
+        if tool is None or taken.endpoint_id is not None:
             why = f"no relay here knows the tool {taken.tool!r}; is its app in DURABLEOPS_APPS?"
-            self._settle(outcomes.released(taken, pause=UNKNOWN_TOOL_SECONDS, why=why), taken)
-            return
-        life = self._life
-        assert life is not None
-        delivery = Delivery(taken, tool, claimed_at=claimed_at, gone=life.is_lost.is_set)
-        self._held[taken.lane_id] = delivery
-        self._senders.send(lambda: self._answers.put((delivery, delivery.attempt())))
+            return outcomes.released(taken, pause=UNKNOWN_TOOL_SECONDS, why=why)
+        return Delivery(taken, tool, claimed_at=claimed_at, gone=gone)
 
     def _exchange(self, settled: list[Settled], slots: int) -> Claimed:
         """Write what came back and claim what may go, as one commit; find out what happened if its answer was lost."""

@@ -15,7 +15,7 @@ from durableops.upkeep.resealing import reseal
 
 
 class Command(BaseCommand):
-    help = "Encrypt raw prompts and private files anew with the first of DURABLEOPS_ENCRYPTION_KEYS."
+    help = "Encrypt raw prompts, private files and webhook secrets anew with the first of DURABLEOPS_ENCRYPTION_KEYS."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--new-key", action="store_true", help="only print a new key")
@@ -37,6 +37,6 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(asdict(done)))
         else:
             self.stdout.write(
-                f"{done.prompts} prompts and {done.files} files were encrypted anew; "
-                f"{done.left} are left under an older key."
+                f"{done.prompts} prompts, {done.files} files and the secrets of {done.endpoints} webhook endpoints "
+                f"were encrypted anew; {done.left} are left under an older key."
             )
