@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from django.conf import settings
-
 from durableops.errors import SealBroken
 
 if TYPE_CHECKING:
@@ -89,6 +87,9 @@ def key_id() -> str:
 
 def keys() -> list[str]:
     """The keys, newest first. Without any in the settings, one is made of SECRET_KEY."""
+    # Asked here: authors import the names of a workflow without Django.
+    from django.conf import settings
+
     return list(settings.DURABLEOPS_ENCRYPTION_KEYS) or [_from_secret(settings.SECRET_KEY)]
 
 
