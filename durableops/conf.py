@@ -61,6 +61,8 @@ class Conf:
     upkeep_relay_concurrency: int = 8  # and one upkeep process; 0 leaves all of them to `manage.py relay`
     webhook_allow: str = ""  # networks and hosts of our own that webhooks may be sent to, by commas; others are refused
     relay_poll_seconds: float = 1.0  # an idle relay looks for messages this often, even when no bell rings
+    doubt_remind_seconds: float = 3600.0  # an effect in doubt this long is reminded of; a tool may say otherwise
+    doubt_escalate_seconds: float = 86400.0  # an effect in doubt this long is escalated; a tool may say otherwise
     session_locks: bool = True  # off behind a transaction pooler: workers are then judged by their counters alone
     prepare_statements: bool = True  # off behind a pooler that cannot keep prepared statements in transaction mode
 

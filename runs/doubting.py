@@ -20,8 +20,8 @@ BLOCKED = """EXISTS (
 went on without stay listed and block nothing."""
 
 RETURNING = (
-    "e.id, e.tenant_id, e.run_id, e.step_id, e.fence, e.tool, e.resource, e.key, e.state, e.error_class AS cause,"
-    " e.error_message AS why"
+    "e.id, e.tenant_id, e.run_id, e.step_id, e.fence, e.tool, e.resource, e.key, e.state, e.scope,"
+    " e.error_class AS cause, e.error_message AS why"
 )
 """What a query that moves effects must return, so that `opened` can go on with it."""
 
@@ -71,17 +71,22 @@ WITH moved AS (
     )
 }
 ), {opened("moved")}
-SELECT id, state FROM moved"""
+SELECT id, scope FROM moved"""
 
 
-def leave_effects(cursor: Cursor, runs: Sequence[UUID], *, ended: bool, cause: str, because: str) -> int:
-    """Say what becomes of the effects that runs leave behind when they leave a worker's hand. Returns how many.
+def leave_effects(
+    cursor: Cursor, runs: Sequence[UUID], *, ended: bool, cause: str, because: str
+) -> list[tuple[int, str]]:
+    """Say what becomes of the effects that runs leave behind when they leave a worker's hand.
+
+    Returns the effects that were left, each with its scope.
 
     Of runs that have `ended` that is everything without an outcome; of others the legacy calls on the wire: a keyed one
     is sent again with its key when its step is entered again, and what waits for its turn goes on waiting.
     Needs the runs' rows locked in the same transaction.
     """
     if not runs:
-        return 0
+        return []
     cursor.execute(_LEAVE, {"runs": list(runs), "ended": ended, "cause": cause, "because": because})
-    return len(cursor.fetchall())
+    found: list[tuple[int, str]] = cursor.fetchall()
+    return found

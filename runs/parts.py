@@ -131,7 +131,7 @@ PARTS: dict[str, str] = {
             attempts = e.attempts + CASE WHEN e.id = ANY(%(unsent)s) THEN 0 ELSE 1 END,
             send_before = now() + %(repeat_seconds)s * interval '1 second',
             quiet_after = now() + 2 * %(repeat_seconds)s * interval '1 second'
-        FROM run WHERE e.id = ANY(%(repeats)s) AND {may_send} AND (e.state = 'intended' OR (
+        FROM run WHERE e.id = ANY(%(repeats)s) AND e.run_id = run.id AND {may_send} AND (e.state = 'intended' OR (
             e.state = 'in_doubt' AND e.safety = 'keyed' AND coalesce(e.window_ends_at > now(), true)))
         RETURNING e.id""",
     "decisions": """

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from runs import sharing
 from runs.fenced import SWITCHED_OFF
 from runs.transitions import Cursor, TransitionRefused, fire
 
@@ -122,6 +123,45 @@ def wake_askers(cursor: Cursor, effect_id: int) -> list[UUID]:
         cursor.execute(_CLOSE_ASKED, [wait_id])
         _fire_wake(cursor, run_id, detail=f"what it asked of {tool} has an outcome", data={"effect": effect_id})
     return [row[0] for row in found]
+
+
+_LEFT_ASKING = f"""
+SELECT w.run_id, w.correlation FROM runs_wait w JOIN runs_run r ON r.id = w.run_id
+JOIN runs_effect e ON e.id = substring(w.correlation FROM 8)::bigint JOIN runs_run o ON o.id = e.run_id
+WHERE w.kind = 'turn' AND w.state = 'open' AND w.correlation LIKE 'effect:%%' AND r.state = 'waiting' AND (
+    e.state NOT IN ('queued', 'intended', 'in_doubt')
+    OR (({sharing.FREE.format(effect="e")}) AND NOT EXISTS (
+        SELECT 1 FROM runs_wait f JOIN runs_run b ON b.id = f.run_id
+        WHERE f.kind = 'turn' AND f.state = 'open' AND f.correlation = w.correlation AND f.name = w.name
+          AND b.state = 'waiting' AND f.id < w.id)))
+ORDER BY w.run_id LIMIT %(limit)s"""
+_SEE = f"""
+SELECT w.id, w.name FROM runs_wait w JOIN runs_effect e ON e.id = %(effect)s JOIN runs_run o ON o.id = e.run_id
+WHERE w.run_id = %(run)s AND w.kind = 'turn' AND w.correlation = %(asked)s AND w.state = 'open'
+  AND (e.state NOT IN ('queued', 'intended', 'in_doubt') OR ({sharing.FREE.format(effect="e")}))"""
+
+
+def wake_asker(cursor: Cursor, run_id: UUID, asked: str) -> bool:
+    """Wake a run that waits for another one's effect, if that has an outcome or nobody is at it. Its row is locked."""
+    cursor.execute(_SEE, {"run": run_id, "asked": asked, "effect": int(asked.partition(":")[2])})
+    found = cursor.fetchone()
+    if found is None:
+        return False
+    cursor.execute(_CLOSE_ASKED, [found[0]])
+    return _fire_wake(cursor, run_id, detail=f"what it asked of {found[1]} has an outcome, or nobody is at it", data={})
+
+
+def left_asking(cursor: Cursor, *, limit: int) -> list[tuple[UUID, str]]:
+    """Runs that wait for what another one does, although it has an outcome; and one for each that nobody is at."""
+    cursor.execute(_LEFT_ASKING, {"limit": limit})
+    found: list[tuple[UUID, str]] = cursor.fetchall()
+    return found
+
+
+def wake_asker_if_free(cursor: Cursor, run_id: UUID, asked: str) -> bool:
+    """The same as `wake_asker`, for whoever has not locked the run. Needs a transaction."""
+    cursor.execute(_TAKE, [run_id])
+    return cursor.fetchone() is not None and wake_asker(cursor, run_id, asked)
 
 
 def _wake(cursor: Cursor, run_id: UUID, system: str) -> bool:

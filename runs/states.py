@@ -60,6 +60,7 @@ TRANSITIONS: dict[str, Edge] = {
     "kill_step": _edge({State.RUNNING}, State.QUEUED, "upkeep"),
     "wake": _edge({State.WAITING}, State.QUEUED, "engine"),
     "settle": _edge({State.IN_DOUBT}, State.QUEUED, "engine"),
+    "probe": _edge({State.IN_DOUBT}, State.QUEUED, "engine"),
     "time_out": _edge(OPEN, State.TIMED_OUT, "engine"),
     "expire": _edge({State.WAITING}, State.TIMED_OUT, "engine"),
     # What a person decides. A running run is stopped by its holder, which is asked by `cancel_requested`.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from durableops import clock
 from durableops.access import READS
@@ -174,7 +174,11 @@ def effects_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
 
 
 def decisions_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
-    part = _part(Decision.objects.filter(run=run), "id", window)
+    earlier = Decision.objects.filter(
+        run=OuterRef("run"), step_id=OuterRef("step_id"), name=OuterRef("name"), author_key=OuterRef("author_key"),
+        id__lt=OuterRef("id"),
+    )  # fmt: skip
+    part = _part(Decision.objects.filter(run=run).annotate(changed=Exists(earlier)), "id", window)
     for row in part.rows:
         row.shown = payloads.show("result", row.result, sight=access.sees_payloads(run.tenant_id))
     answered = Wait.objects.filter(run=run, kind="approval").order_by("-id")[:50]

@@ -18,30 +18,26 @@ from durableops.authoring.definitions import ToolDefinition
 from durableops.clock import uptime
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, prepare
-from durableops.engine import django_side, large_results, legacy, local, posting
-from durableops.engine import results as recorded
+from durableops.engine import django_side, large_results, legacy, local, posting, probing, sharing
+from durableops.engine.answers import Batch, tell_conflict
 from durableops.engine.calling import LiveCall
 from durableops.engine.checks import check_may_go_on, flush_if_stale, stop_reason
-from durableops.engine.hand import Hand, KnownEffect
-from durableops.engine.large_results import Apart
+from durableops.engine.hand import Hand
 from durableops.engine.ops import Commit, Local, Logic
 from durableops.engine.records import ask_earlier_lineages, ensure_loaded, load_slots
-from durableops.engine.sending import Pending, identity_of, in_doubt, send_all, window_closed
+from durableops.engine.sending import Pending, identity_of, send_all
 from durableops.errors import (
     CallsFailed,
     ControlSignal,
     DuplicateName,
     DurableOpsError,
     EffectConflict,
-    EffectGivenUp,
     EffectInDoubt,
     Fatal,
     InputRefused,
     PayloadRefused,
-    Refused,
 )
 
-MESSAGE_CHARACTERS = 2000
 MAX_CONCURRENCY = 64
 
 
@@ -82,37 +78,71 @@ def _calls(hand: Hand, tool: ToolDefinition, items: list[Mapping[str, Any]], *, 
     yield from ensure_loaded(hand)
     if tool.safety == "outbox":
         return (yield from posting.post(hand, [_prepare(hand, tool, dict(item)) for item in items]))
-    results: list[Any] = [None] * len(items)
-    fresh: dict[int, Prepared] = {}
-    pending: dict[int, Pending] = {}
+    batch = Batch(hand=hand, results=[None] * len(items))
     asked = [_prepare(hand, tool, dict(item)) for item in items]
     yield from ask_earlier_lineages(hand, tool, [prepared.slot for prepared in asked])
     for n, prepared in enumerate(asked):
-        try:
-            hand.use("call", tool.name, prepared.resource, prepared.author_key, *_read_identity(prepared))
-        except DuplicateName as twice:
-            results[n] = twice
-            continue
-        known = hand.effects.get(prepared.slot)
-        if known is not None and known.key != prepared.key and known.request_hash == prepared.request_hash:
-            # Its step or tool was called something else then: the other side knows it by its first key.
-            prepared = replace(prepared, key=known.key)
-        if known is None or known.state == "withdrawn":
-            fresh[n] = prepared
-        else:
-            _answer(hand, n, prepared, known, results, pending)
+        _look_up(batch, n, prepared)
     if tool.safety == "local":
-        yield from _call_locally(hand, fresh, results)
+        yield from _call_locally(batch)
     else:
-        yield from _intend(hand, fresh, results, pending, concurrency=concurrency)
+        yield from _ask_probes(batch)
+        yield from _send(batch, tool, concurrency=concurrency)
+    for n, one in batch.pending.items():
+        batch.results[n] = one.value if one.error is None else one.error
+    yield from large_results.read_all(hand, batch.results)
+    return batch.results
+
+
+def _look_up(batch: Batch, n: int, prepared: Prepared) -> None:
+    hand, tool = batch.hand, prepared.tool
+    try:
+        hand.use("call", tool.name, prepared.resource, prepared.author_key, *_read_identity(prepared))
+    except DuplicateName as twice:
+        batch.results[n] = twice
+        return
+    known = hand.effects.get(prepared.slot)
+    if known is not None and known.key != prepared.key and known.request_hash == prepared.request_hash:
+        # Its step or tool was called something else then: the other side knows it by its first key.
+        prepared = replace(prepared, key=known.key)
+    batch.take(n, prepared, known)
+
+
+def _ask_probes(batch: Batch) -> Logic[None]:
+    """Have those in doubt settled by their tool's probe, where it knows."""
+    if batch.doubted:
+        for n, known in (yield from probing.ask(batch.hand, batch.doubted)).items():
+            prepared, _ = batch.doubted.pop(n)
+            batch.results[n] = None
+            batch.take(n, prepared, known)
+
+
+def _send(batch: Batch, tool: ToolDefinition, *, concurrency: int) -> Logic[None]:
+    """Send what is ours to send, then wait for what other runs of the tenant are at; what they left is ours then."""
+    while True:
+        while batch.fresh:
+            yield from _intend(batch, concurrency=concurrency)
+        going = {n: one for n, one in batch.pending.items() if not one.done}
         if tool.safety == "legacy":
-            yield from legacy.send_in_turn(hand, pending)
+            _raise_doubt(batch)
+            yield from legacy.send_in_turn(batch.hand, going)
         else:
-            yield from send_all(hand, pending, concurrency=concurrency)
-    for n, one in pending.items():
-        results[n] = one.value if one.error is None else one.error
-    yield from large_results.read_all(hand, results)
-    return results
+            yield from send_all(batch.hand, going, concurrency=concurrency)
+        if tool.scope == "tenant" and going:
+            # Others may wait for it, and the step may take long.
+            yield Commit(batch.hand.write())
+        if not batch.shared:
+            return
+        for n, known in (yield from sharing.look(batch.hand, batch.shared)).items():
+            prepared, before = batch.shared.pop(n)
+            batch.take(n, prepared, known, because=f"taken over from run {before.run_id}")
+
+
+def _raise_doubt(batch: Batch) -> None:
+    """One in doubt holds the queue, or did: those behind it keep their places until somebody settles it."""
+    for result in batch.results:
+        if isinstance(result, EffectInDoubt):
+            raise result
 
 
 def _refuse_transaction(tool: ToolDefinition) -> None:
@@ -145,93 +175,23 @@ def _read_identity(prepared: Prepared) -> tuple[str, ...]:
     return (prepared.request_hash,) if not prepared.resource else ()
 
 
-def _answer(
-    hand: Hand, n: int, prepared: Prepared, known: KnownEffect, results: list[Any], pending: dict[int, Pending]
-) -> None:
-    """Answer from the record where it has an answer; otherwise note the call as one to be sent again."""
-    if known.request_hash != prepared.request_hash:
-        results[n] = _conflict(hand, prepared, known)
-    elif hand.in_page and not hand.went_back and known.id <= hand.effects_through and prepared.tool.safety != "read":
-        # A run that went back may as well have done it on this very page.
-        results[n] = DuplicateName(
-            f"{prepared.tool.name} was called for {prepared.resource!r} on an earlier page; give this one its own key.",
-            effect=known.id,
-        )
-    elif known.state == "succeeded" and known.error_class:
-        results[n] = PayloadRefused(known.error_message)
-    elif known.state == "succeeded" and known.result is None:
-        hand.reuse(known.id)
-        results[n] = Apart(slot=prepared.slot, tool=prepared.tool, resource=prepared.resource)
-    elif known.state == "succeeded":
-        hand.reuse(known.id)
-        results[n] = recorded.read(prepared.tool, known.result or "null")
-    elif known.state == "refused":
-        hand.reuse(known.id)
-        results[n] = Refused(known.error_message)
-    elif known.state == "given_up":
-        results[n] = EffectGivenUp(
-            f"{prepared.tool.name} for {prepared.resource!r} was given up (effect {known.id}): {known.error_message}",
-            effect=known.id,
-        )
-    elif known.state == "intended" and _is_closed(known):
-        results[n] = window_closed(hand, prepared, known.id)
-    elif known.state == "in_doubt" and (prepared.tool.safety != "keyed" or _is_closed(known)):
-        results[n] = in_doubt(prepared, known.id)
-    elif known.state == "queued":
-        pending[n] = Pending(prepared=prepared, effect_id=known.id, window_closes=None)
-    elif prepared.tool.safety == "legacy":
-        # Whoever left the step said so already; this is the last of the nets below it.
-        hand.doubt(known.id, cause="interrupted", why="its sender left before it had an answer.")
-        results[n] = in_doubt(prepared, known.id)
-    else:
-        pending[n] = hand.under_way[known.id] = Pending(
-            prepared=prepared,
-            effect_id=known.id,
-            window_closes=known.window_closes,
-            attempt=known.attempts,
-            maybe_sent=True,
-            repeat_because=hand.claimed.wake_cause or "interrupted",
-        )
-
-
-def _is_closed(known: KnownEffect) -> bool:
-    """Whether the other side may have forgotten the key."""
-    return known.window_closes is not None and uptime() > known.window_closes
-
-
-def _conflict(hand: Hand, prepared: Prepared, known: KnownEffect) -> EffectConflict:
-    _tell_conflict(hand, prepared, known.id, recorded=known.request_hash)
-    return EffectConflict(
-        f"{prepared.tool.name} for {prepared.resource!r} was asked with another request before (effect {known.id}). "
-        "Nothing was sent. Give a changed request a key of its own, or keep it the same.",
-        effect=known.id,
-    )
-
-
-def _tell_conflict(hand: Hand, prepared: Prepared, effect_id: int, **more: str) -> None:
-    hand.event(
-        "effect_conflict",
-        reason=f"{prepared.tool.name} for {prepared.resource!r}: the slot holds another request; nothing was sent.",
-        data={"effect": effect_id, "tool": prepared.tool.name, "asked": prepared.request_hash, **more},
-    )
-
-
-def _intend(
-    hand: Hand, fresh: dict[int, Prepared], results: list[Any], pending: dict[int, Pending], *, concurrency: int
-) -> Logic[None]:
+def _intend(batch: Batch, *, concurrency: int) -> Logic[None]:
     """Commit the intents of calls that are not on record. A slot somebody else took in between answers instead."""
-    if not fresh:
-        return
+    hand = batch.hand
+    # In an order that all runs of the tenant share: two of them may ask for the same several things.
+    fresh = dict(sorted(batch.fresh.items(), key=lambda item: item[1].slot if item[1].tool.scope == "tenant" else ""))
+    batch.fresh = {}
+    tool = next(iter(fresh.values())).tool
     failpoints.reach(failpoints.Point.BEFORE_INTENT, hand.step.id)
-    if next(iter(fresh.values())).tool.safety == "read":
+    if tool.safety == "read":
         for n, prepared in fresh.items():
-            pending[n] = Pending(prepared=prepared, effect_id=None, window_closes=None)
+            batch.pending[n] = Pending(prepared=prepared, effect_id=None, window_closes=None)
         return
-    if next(iter(fresh.values())).tool.safety == "legacy":
-        yield from _take_over(hand, fresh, (yield from legacy.queue(hand, fresh)), results, pending)
+    if tool.safety == "legacy":
+        yield from _take_over(batch, fresh, (yield from legacy.queue(hand, fresh)))
         return
     waves = math.ceil(len(fresh) / concurrency)
-    intents = [_intent(hand, n, prepared, waves=waves) for n, prepared in fresh.items()]
+    intents = [_intent(hand, n, prepared, waves=waves) for n, prepared in enumerate(fresh.values())]
     began, newest, lost_before = uptime(), hand.newest_effect, hand.answers_lost
     written = yield Commit(hand.write(intents=intents))
     if not written.may_send:
@@ -240,12 +200,12 @@ def _intend(
     made = dict(written.intents)
     if hand.answers_lost != lost_before:
         made |= yield from _made_all_the_same(hand, fresh, made, newest)
-    yield from _take_over(hand, fresh, made, results, pending)
+    yield from _take_over(batch, fresh, made)
     for n, prepared in fresh.items():
         if prepared.slot in made:
-            window, one = prepared.tool.key_window, pending[n]
+            window, one = tool.key_window, batch.pending[n]
             one.window_closes = None if window is None else began + window.total_seconds()
-            one.send_before = began + prepared.tool.timeout * waves
+            one.send_before = began + tool.timeout * waves
             hand.under_way[made[prepared.slot]] = one
 
 
@@ -265,17 +225,17 @@ def _made_all_the_same(
     }
 
 
-def _take_over(
-    hand: Hand, fresh: dict[int, Prepared], made: Mapping[str, int], results: list[Any], pending: dict[int, Pending]
-) -> Logic[None]:
+def _take_over(batch: Batch, fresh: dict[int, Prepared], made: Mapping[str, int]) -> Logic[None]:
     """Take the effects that were made for these calls; a slot that somebody else took in between answers instead."""
     taken = [prepared.slot for prepared in fresh.values() if prepared.slot not in made]
-    known = (yield from load_slots(hand, taken)) if taken else {}
+    known = (yield from load_slots(batch.hand, taken)) if taken else {}
     for n, prepared in fresh.items():
-        if prepared.slot in made:
-            pending[n] = Pending(prepared=prepared, effect_id=made[prepared.slot], window_closes=None)
-        else:
-            _answer(hand, n, prepared, known[prepared.slot], results, pending)
+        if prepared.slot not in made:
+            batch.take(n, prepared, known[prepared.slot])
+            continue
+        batch.pending[n] = Pending(prepared=prepared, effect_id=made[prepared.slot], window_closes=None)
+        if prepared.tool.scope == "tenant":
+            batch.hand.shared.add(made[prepared.slot])
 
 
 def _intent(hand: Hand, n: int, prepared: Prepared, *, waves: int) -> dict[str, Any]:
@@ -292,8 +252,9 @@ def _intent(hand: Hand, n: int, prepared: Prepared, *, waves: int) -> dict[str, 
     }
 
 
-def _call_locally(hand: Hand, fresh: dict[int, Prepared], results: list[Any]) -> Logic[None]:
-    for n, prepared in fresh.items():
+def _call_locally(batch: Batch) -> Logic[None]:
+    hand = batch.hand
+    for n, prepared in batch.fresh.items():
         live = LiveCall(
             prepared,
             run_id=str(hand.run_id),
@@ -305,13 +266,13 @@ def _call_locally(hand: Hand, fresh: dict[int, Prepared], results: list[Any]) ->
         identity = identity_of(hand, prepared)
         attempt = yield Local(partial(local.perform, hand, prepared, live, identity))
         if attempt.error is None:
-            effect_id, results[n], reused = attempt.value
+            effect_id, batch.results[n], reused = attempt.value
             hand.newest_effect = max(hand.newest_effect, effect_id)
             if reused:
                 hand.reuse(effect_id)
         elif isinstance(attempt.error, DurableOpsError | ControlSignal):
             if isinstance(attempt.error, EffectConflict):
-                _tell_conflict(hand, prepared, attempt.error.context["effect"])
+                tell_conflict(hand, prepared, attempt.error.context["effect"])
             raise attempt.error
         else:
-            results[n] = attempt.error
+            batch.results[n] = attempt.error

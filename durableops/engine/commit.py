@@ -55,7 +55,8 @@ def execute(
 
     `before` and `also` run in the same transaction around the write, for what one statement cannot say.
     """
-    if not (freed := hand.frees(write)):
+    freed, told = hand.frees(write), hand.told_to_others(write)
+    if not (freed or told):
         return _execute(database, hand, write, lambda write: _once(database, write, before=before, also=also))[0]
     woken: list[UUID] = []
 
@@ -63,6 +64,8 @@ def execute(
         if also is not None:
             also(cursor, written)
         woken[:] = queues.pass_on(cursor, freed)
+        for effect_id in told:
+            woken.extend(queues.wake_askers(cursor, effect_id))
 
     found = _execute(database, hand, write, lambda write: _once(database, write, before=before, also=pass_on))[0]
     if woken:
@@ -72,7 +75,7 @@ def execute(
 
 def execute_and_claim(database: Database, hand: Hand, write: FencedWrite, held: Held) -> None:
     """Commit what ends the run and take the next one with the same commit. Raises FenceLost as `execute` does."""
-    if hand.frees(write):
+    if hand.frees(write) or hand.told_to_others(write):
         execute(database, hand, write)
         return
     in_hand, lost_before = held.in_hand, hand.answers_lost

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from durableops.engine.commands import Done, audited_refusals
+from durableops.engine.acting import Done, audited_refusals
 from durableops.errors import DoubtNotFound, TransitionRefused
 from runs.models import AuditEntry, Doubt, Run, Tenant
 from runs.transitions import record_event

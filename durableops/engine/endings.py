@@ -9,7 +9,7 @@ from durableops import failpoints
 from durableops.checkpoints import codec
 from durableops.checkpoints.failures import describe_error, describe_traceback
 from durableops.clock import monotonic
-from durableops.engine import bell, commit, inbound, queues, retries
+from durableops.engine import bell, commit, inbound, probing, queues, retries
 from durableops.engine.checks import DeadlinePassed, HandBack, WorkerStopping
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.family import cancel_children, close_waits, create_children, nudge_parent
@@ -144,6 +144,8 @@ def _after_suspend(cursor: Cursor, hand: Hand, signal: Suspend) -> bool:
                         tenant_id=hand.claimed.tenant_id, actor=f"run {hand.run_id}")  # fmt: skip
     if wait["kind"] == "event":
         return inbound.match_wait(cursor, run_id=hand.run_id, wait_id=wait_id)
+    if wait["kind"] == "turn" and wait["correlation"]:
+        return queues.look_once_more(cursor, hand.run_id, wait["correlation"])
     return wait["kind"] == "turn" and bool(queues.pass_on(cursor, [wait["name"]]))
 
 
@@ -210,7 +212,11 @@ def _time_out_step(database: Database, hand: Hand, signal: StepTimeout) -> bool:
 
 def _end_in_doubt(database: Database, hand: Hand, error: EffectInDoubt) -> None:
     hand.event("doubt", reason=str(error), data=dict(error.context), moves=True)
-    if commit.execute(database, hand, hand.write(transition="doubt")).state == "cancelled":
+
+    def also(cursor: Cursor, written: Written) -> None:
+        probing.schedule(hand, cursor)
+
+    if commit.execute(database, hand, hand.write(transition="doubt"), also=also).state == "cancelled":
         finished(database, hand)
 
 

@@ -44,6 +44,10 @@ class KnownEffect:
     window_closes: float | None
     """On `clock.uptime`; None when the downstream never forgets."""
     fence: int
+    run_id: UUID
+    owner: str = ""
+    """Of an effect found by its slot: whether the run that made it is `alive` and at it, `coming` back to it, or
+    `gone` for now."""
 
 
 @dataclass(kw_only=True)
@@ -179,6 +183,10 @@ class Hand:
         """Calls of this entry by effect, from their intent on."""
         self.gave_up: dict[int, dict[str, Any]] = {}
         """Calls of this entry that gave up without an outcome: in doubt, once the step goes on without them."""
+        self.shared: set[int] = set()
+        """Effects of this entry that belong to the whole tenant."""
+        self.probeable: set[int] = set()
+        """Effects in doubt of this entry whose tool has a probe."""
         self.holds: dict[int, str] = {}
         """Calls of this entry that have a place in the queue of a system, or are on the wire to it."""
         self.leftovers = self.resumed
@@ -246,6 +254,10 @@ class Hand:
             for row in self._outcomes.values()
             if row.get("state")
         ]
+
+    def told_to_others(self, write: FencedWrite) -> list[int]:
+        """Effects whose outcome this write brings and that other runs of the tenant may wait for."""
+        return [row["id"] for row in write.outcomes if row.get("state") and row["id"] in self.shared]
 
     def frees(self, write: FencedWrite) -> set[str]:
         """The systems at which somebody else may be next once this write is committed."""

@@ -114,6 +114,13 @@ def decide(
     recorded = hand.decisions.get((name, key, input_hash))
     if recorded is not None:
         return codec.loads(recorded, what=f"decision {name!r}")
+    earlier = sorted(known for (of, under, known) in hand.decisions if (of, under) == (name, key))
+    if earlier:
+        hand.event(
+            "decision_changed",
+            reason=f"decision {name!r} is asked with other inputs: a new one is made, the earlier one stays.",
+            data={"name": name, "key": key, "inputs": input_hash, "before": earlier},
+        )
     if prompt is not None:
         # Checked before the model is asked: what cannot be kept fails before it costs anything.
         kept = yield Aside(partial(prompts.row, name, prompt, key=key))

@@ -48,6 +48,11 @@ def wake_askers(cursor: Cursor, effect_id: int) -> list[UUID]:
     return queues.wake_askers(cursor, effect_id)
 
 
+def look_once_more(cursor: Cursor, run_id: UUID, asked: str) -> bool:
+    """A run went to wait for what another one does: wake it if that has an outcome by now, or was left meanwhile."""
+    return queues.wake_asker(cursor, run_id, asked)
+
+
 def let_others_go(cursor: Cursor, runs: Sequence[UUID]) -> list[UUID]:
     """These runs cannot take their turns just now, or can again: let whoever is next where they stand go."""
     return pass_on(cursor, queues.systems_of(cursor, list(runs)))
@@ -58,4 +63,7 @@ def leave_effects(cursor: Cursor, runs: Sequence[UUID], *, ended: bool, cause: s
     systems = queues.systems_of(cursor, list(runs)) if runs else []
     left = doubting.leave_effects(cursor, runs, ended=ended, cause=cause, because=because)
     pass_on(cursor, systems)
-    return left
+    for effect_id, scope in left:
+        if scope == "tenant":
+            wake_askers(cursor, effect_id)
+    return len(left)

@@ -9,13 +9,16 @@ from durableops.clock import uptime
 from durableops.engine.database import Database
 from durableops.engine.hand import Hand, KnownEffect, KnownWait
 from durableops.engine.ops import Ask, Logic
+from runs.sharing import OWNER
 
 _EFFECT = """
-SELECT id, encode(slot, 'hex'), key, request_hash, state, attempts, result, error_class, error_message,
-       extract(epoch FROM window_ends_at - now())::float8, fence
-FROM runs_effect WHERE """
-_OF_ENTRY = _EFFECT + "run_id = %s AND id > %s ORDER BY id"
-_OF_SLOTS = _EFFECT + "slot = ANY(%s)"
+SELECT e.id, encode(e.slot, 'hex'), e.key, e.request_hash, e.state, e.attempts, e.result, e.error_class,
+    e.error_message, extract(epoch FROM e.window_ends_at - now())::float8, e.fence, e.run_id, {owner}
+FROM runs_effect e {more} WHERE """
+_OF_ENTRY = _EFFECT.format(owner="''", more="") + "e.run_id = %s AND e.id > %s ORDER BY e.id"
+_OF_SLOTS = (
+    _EFFECT.format(owner=OWNER.format(effect="e"), more="JOIN runs_run o ON o.id = e.run_id") + "e.slot = ANY(%s)"
+)
 _WAITS = """
 SELECT kind, name, author_key, id, state, answer, answered_by, on_timeout, turns, coalesce(due_at <= now(), true)
 FROM runs_wait WHERE run_id = %s AND lineage = %s AND step_id = %s"""
@@ -62,17 +65,12 @@ def _load(hand: Hand, database: Database) -> None:
 
 
 def _effect(row: tuple[Any, ...]) -> KnownEffect:
-    (id_, slot, key, request_hash, state, attempts, result, error_class, error_message, window_left, fence) = row
+    (*facts, window_left, fence, run_id, owner) = row
+    names = ("id", "slot", "key", "request_hash", "state", "attempts", "result", "error_class", "error_message")
     return KnownEffect(
-        id=id_,
-        slot=slot,
-        key=key,
-        request_hash=request_hash,
-        state=state,
-        attempts=attempts,
-        result=result,
-        error_class=error_class,
-        error_message=error_message,
+        **dict(zip(names, facts, strict=True)),
         window_closes=None if window_left is None else uptime() + window_left,
         fence=fence,
+        run_id=run_id,
+        owner=owner,
     )

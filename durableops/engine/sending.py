@@ -229,6 +229,8 @@ def _take_doubt(hand: Hand, one: Pending, attempt: Attempt, error: BaseException
     why = _short(error) if timed_out else f"{type(error).__name__}: {_short(error)}"
     cause = "call_timeout" if timed_out else "call_failed"
     hand.doubt(one.effect_id or 0, cause=cause, why=why, response=_response(one))
+    if one.prepared.tool.probe is not None:
+        hand.probeable.add(one.effect_id or 0)
     one.done, one.error = True, in_doubt(one.prepared, one.effect_id or 0)
     one.error.__cause__ = error
 
@@ -328,6 +330,8 @@ def window_closed(hand: Hand, prepared: Prepared, effect_id: int) -> EffectInDou
     """Note that a call without an outcome is past its key window, and return the error that says so."""
     why = "the other side no longer remembers its key, so sending it again could do it twice."
     hand.doubt(effect_id, cause="window_closed", why=why)
+    if prepared.tool.probe is not None:
+        hand.probeable.add(effect_id)
     return in_doubt(prepared, effect_id)
 
 

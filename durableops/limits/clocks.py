@@ -14,6 +14,7 @@ class Clock(StrEnum):
     CALL_TIMEOUT = "call_timeout"
     WAIT_TIMEOUT = "wait_timeout"
     BUDGET = "budget"
+    DOUBT = "doubt"
 
 
 class Phase(StrEnum):

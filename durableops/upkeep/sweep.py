@@ -11,7 +11,7 @@ from durableops.engine.database import Database
 from durableops.engine.family import sweep_parents
 from durableops.engine.inbound import match_wait
 from durableops.upkeep import doubts, loose_files
-from runs.queues import stuck
+from runs.queues import left_asking, stuck, wake_asker_if_free
 from runs.transitions import fire_many
 
 BATCH = 200
@@ -77,10 +77,21 @@ def wake_turns(database: Database) -> int:
     return woken
 
 
+def wake_askers(database: Database) -> int:
+    """Wake runs that wait for what another run of their tenant does and that has an outcome, or that nobody is at."""
+    with database.cursor() as cursor:
+        asking = left_asking(cursor, limit=BATCH)
+    woken = 0
+    for run_id, asked in asking:
+        with database.transaction() as cursor:
+            woken += wake_asker_if_free(cursor, run_id, asked)
+    return woken
+
+
 def sweep(database: Database) -> int:
     """One pass over everything. Returns how many things were put right."""
     found = match_events(database) + wake_answered(database) + sweep_parents(database)
-    found += wake_turns(database) + doubts.put_in_doubt(database) + doubts.wake_settled(database)
+    found += wake_turns(database) + wake_askers(database) + doubts.look_after(database)
     loose_files.remove_some(database)
     with database.cursor() as cursor:
         cursor.execute(_DEAD_WAITS)

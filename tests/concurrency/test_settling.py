@@ -9,7 +9,7 @@ import pytest
 from django.db import connections
 
 from durableops.engine import doubts, settling
-from durableops.engine.settling import Settlement
+from durableops.engine.settlements import Settlement
 from durableops.errors import TransitionRefused
 from runs.models import AuditEntry, Doubt, IdempotencyRecord, Run
 from tests.factories import events_of, make_doubt, make_effect, make_run

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from durableops import Retry, State, step, workflow
-from runs.models import Checkpoint, Decision, Run
+from durableops import Retry, State, step, tool, workflow
+from runs.models import Checkpoint, Decision, Run, RunEvent
+from tests.factories import events_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -60,8 +61,32 @@ def test_other_inputs_are_another_decision(engine):
         return found
 
     one_step(a)
-    assert output(engine.run("one")) == 2
+    run = engine.run("one")
+    assert output(run) == 2
     assert made == [1, 2]
+    told = RunEvent.objects.get(run=run, event="decision_changed").data
+    hashes = list(Decision.objects.order_by("id").values_list("input_hash", flat=True))
+    assert (told["name"], told["before"], told["inputs"]) == ("route", hashes[:1], hashes[1])
+
+
+def test_changed_decision_that_changes_a_request_is_stopped_by_its_slot(engine):
+    sent = []
+
+    @tool(safety="keyed", name="send")
+    def send(call, *, to: str):
+        sent.append(to)
+        return {"to": to}
+
+    def a(run: Any):
+        way = run.decide("route", {"x": run.attempt}, lambda x: f"way {x}")
+        run.call(send, resource="r1", to=way)
+        if run.attempt < 2:
+            raise ValueError
+
+    one_step(a)
+    run = engine.run("one")
+    assert (run.state, run.error_class, sent) == ("failed", "durableops.errors.EffectConflict", ["way 1"])
+    assert {"decision_changed", "effect_conflict"} <= set(events_of(run))
 
 
 @pytest.mark.parametrize("value", [pytest.param(object(), id="object"), float("nan"), "\ud800", "a\0"], ids=repr)

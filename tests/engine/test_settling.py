@@ -10,7 +10,7 @@ import pytest
 
 from durableops import DoneEffect, EffectGivenUp, Retry, State, step, tool, workflow
 from durableops.engine import commands, doubts, settling
-from durableops.engine.settling import Settlement
+from durableops.engine.settlements import Settlement
 from durableops.errors import DoubtNotFound, InputRefused, TransitionRefused
 from runs.models import AuditEntry, Checkpoint, Compensation, Doubt, IdempotencyRecord, Run, RunEvent, System, Worker
 from tests.factories import events_of, make_doubt, make_effect, make_run, make_tenant, make_wait, make_worker, now

@@ -75,10 +75,15 @@ CHECKS = (
                 SELECT count(*) AS reasons FROM runs_event v
                 WHERE v.run_id = e.run_id AND v.event = 'effects_repeated' AND v.data -> 'effects' @> to_jsonb(e.id)
             ) v ON true
+            JOIN LATERAL (
+                SELECT coalesce(max((v.data ->> 'attempts_before')::int) - 1, 0) AS earlier FROM runs_event v
+                WHERE v.run_id = e.run_id AND v.event = 'effect_taken_over' AND v.data -> 'effect' = to_jsonb(e.id)
+            ) t ON true
             -- Somebody found out that it had not happened, and had it sent again.
             JOIN LATERAL (SELECT count(*) AS told FROM runs_doubt d
                 WHERE d.effect_id = e.id AND d.settled_as = 'did_not') d ON true
-            WHERE e.attempts > 1 AND e.safety <> 'read' AND e.attempts - 1 > v.reasons + d.told AND {_OF}""",
+            WHERE e.attempts > 1 AND e.safety <> 'read' AND e.attempts - 1 > v.reasons + d.told + t.earlier
+                AND {_OF}""",
     ),
     Check(
         name="effect_without_an_outcome_has_somebody_at_it",

@@ -47,9 +47,10 @@ def without_slot(parts):
 def without_intent(calls):
     """A call goes out without an intent; what became of it is recorded afterwards."""
 
-    def intend(hand, fresh, results, pending, **_):
-        for n, prepared in fresh.items():
-            pending[n] = calls.Pending(prepared=prepared, effect_id=None, window_closes=None)
+    def intend(batch, **_):
+        for n, prepared in batch.fresh.items():
+            batch.pending[n] = calls.Pending(prepared=prepared, effect_id=None, window_closes=None)
+        batch.fresh = {}
         yield from ()
 
     assert calls._intend
