@@ -117,9 +117,11 @@ class InHand:
             self._changed.notify_all()
 
     def abandon(self, held: Held) -> None:
-        """Wait for it no more."""
+        """Wait for it no more. The parent does not count it among the steps that it ends with the process."""
         with self._changed:
             held.abandoned = True
+            if held.line is not None:
+                held.line.leave()
             self._changed.notify_all()
 
     def wait_for_place(self, timeout: float) -> bool:

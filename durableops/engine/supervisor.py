@@ -15,6 +15,7 @@ import select
 import signal
 import sys
 import time
+from dataclasses import replace
 from types import FrameType
 from uuid import UUID
 
@@ -32,7 +33,7 @@ from durableops.engine.isolated import Companion, is_wanted
 from durableops.engine.lease import Lease, beat_seconds, versions
 from durableops.engine.listening import Listener, run_listener
 from durableops.engine.plans import record_plans
-from durableops.engine.watch import Watch, Watched
+from durableops.engine.watch import Numbers, Watch, Watched
 
 logger = logging.getLogger("durableops.supervisor")
 
@@ -118,12 +119,15 @@ class _Life:
         self._status: int | None = None
         self._told_child = False
         self._why = ""
+        self._grace_is_over = False
         self._dead_since: float | None = None
         self._winding_up: float | None = None
         self._dealt_with: set[tuple[UUID, int]] = set()
         """Runs that were, or are to be, taken away from steps that did not stop."""
         self._to_be_taken: list[Watched] = []
         """Those of them whose row was locked: taken when the process has ended."""
+        self._forced_stops = 0
+        """Steps that this parent ended: past their timeout, or with their process."""
 
     def register(self) -> bool:
         """Write the lease, however long the database is away. False when asked to stop, or the child died meanwhile."""
@@ -159,7 +163,7 @@ class _Life:
                 busy = draining or bool(self.watch.steps())
                 if busy != was_busy or monotonic() - renewed_at >= beat_seconds(busy=busy):
                     renewed_at, was_busy = monotonic(), busy
-                    if not self.lease.renew(draining=draining, numbers=self.watch.numbers(), busy=busy):
+                    if not self.lease.renew(draining=draining, numbers=self._numbers(), busy=busy):
                         self._disown()
                 self._enforce()
             except ConnectionLost as lost:
@@ -176,6 +180,7 @@ class _Life:
         try:
             for watched in self._to_be_taken:
                 self._take(watched)
+            self.lease.renew(draining=True, numbers=self._numbers())
             with self._database.transaction() as cursor:
                 # Its child has been waited for: there is no such process any more.
                 declare_ended(cursor, self.lease.id, why=why, gone=True)
@@ -201,7 +206,7 @@ class _Life:
             self._why = "stopped by its operator"
             _signal(self.pid, signal.SIGTERM)
         if self._supervisor.impatient or monotonic() - since > get_conf().grace_seconds:
-            self._kill("stopped by its operator; the grace was over")
+            self._kill_what_is_left("stopped by its operator; the grace was over")
 
     def _disown(self) -> None:
         """Somebody declared this worker dead. Its child may come to the commit at which it is refused; then it ends."""
@@ -233,10 +238,16 @@ class _Life:
         try:
             with self._database.transaction() as cursor:
                 cursor.execute(LOCK_PATIENCE)
-                take_away(cursor, watched)
+                taken = take_away(cursor, watched)
         except errors.LockNotAvailable:
             return False
+        self._forced_stops += taken
         return True
+
+    def _numbers(self) -> Numbers:
+        """How the child is doing, with what this parent did to it."""
+        told = self.watch.numbers()
+        return replace(told, forced_stops=told.forced_stops + self._forced_stops)
 
     def _look_at_child(self) -> None:
         """Follow a child that asked to be replaced; end one that winds up and has not ended within the grace."""
@@ -248,7 +259,9 @@ class _Life:
         now, told_at = monotonic(), self.watch.numbers().told_at
         # A child whose interpreter is held by native code hands nothing back: waiting would only cost the others.
         is_held = now - max(told_at, self._winding_up) > HELD_SECONDS
-        if now - self._winding_up > get_conf().grace_seconds or is_held or self._others() == 0:
+        if now - self._winding_up > get_conf().grace_seconds:
+            self._kill_what_is_left(self._why)
+        elif is_held or self._others() == 0:
             self._kill(self._why)
 
     def _others(self) -> int:
@@ -272,6 +285,13 @@ class _Life:
     def _kill(self, why: str) -> None:
         self._why = why
         _signal(self.pid, signal.SIGKILL)
+
+    def _kill_what_is_left(self, why: str) -> None:
+        """The grace is over: each step that goes on all the same is one that had to be stopped by force."""
+        if not self._grace_is_over:
+            self._grace_is_over = True
+            self._forced_stops += self._others()
+        self._kill(why)
 
 
 def _be_child(lease: Lease, watch: Watch, go_reader: int, *, concurrency: int, isolated: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -36,9 +37,9 @@ class Pool:
         log = self.folder / f"{command}-{next(self._numbers)}.log"
         return Program(*_command(command, skew), environment={**self.environment, **settings}, log=log)
 
-    def _start_worker(self, *, skew: float | None = None, **settings: str) -> WorkerProgram:
-        log = self.folder / f"worker-{next(self._numbers)}.log"
-        return WorkerProgram(*_command("worker", skew), environment={**self.environment, **settings}, log=log)
+    def _start_worker(self, *, skew: float | None = None, within: Sequence[str] = (), **settings: str) -> WorkerProgram:
+        log, environment = self.folder / f"worker-{next(self._numbers)}.log", {**self.environment, **settings}
+        return WorkerProgram(*_command("worker", skew), environment=environment, log=log, within=within)
 
     def another_worker(self, *, skew: float | None = None) -> WorkerProgram:
         """A worker that stays as long as the pool."""
@@ -48,10 +49,10 @@ class Pool:
         self._programs.append(program)
         return program
 
-    def visitor(self, *, failpoints: str = "", **settings: str) -> WorkerProgram:
-        """Another worker, for one test. It has registered when this returns."""
+    def visitor(self, *, failpoints: str = "", within: Sequence[str] = (), **settings: str) -> WorkerProgram:
+        """Another worker, for one test. It has registered when this returns. `within`: a command that becomes it."""
         settings |= {"DURABLEOPS_FAILPOINTS": failpoints, "DURABLEOPS_FAILPOINT_RELEASE": str(self.folder / "release")}
-        found = self._start_worker(skew=None, **settings)
+        found = self._start_worker(skew=None, within=within, **settings)
         self._visitors.append(found)
         found.ready()
         return found

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,14 @@ def patiently[T](check: Callable[[], T], *, timeout: float = PATIENCE_SECONDS, h
 class Program:
     """One process of ours. Its words are in `log`."""
 
-    def __init__(self, *command: str, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, *command: str, environment: Mapping[str, str], log: Path, within: Sequence[str] = ()
+    ) -> None:  # fmt: skip
         self.log = log
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, *command], cwd=CHECKOUT, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT,
+                [*within, sys.executable, *command], cwd=CHECKOUT, env=dict(environment), stdin=subprocess.DEVNULL,
+                stdout=out, stderr=subprocess.STDOUT,
             )  # fmt: skip
 
     @property

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,9 +16,12 @@ from django.db import connection
 from durableops.authoring import registry
 from durableops.authoring.definitions import ToolDefinition, WorkflowDefinition
 from runs.models import IdempotencyRecord, Run, RunEvent, Worker
+from tests.acceptance.memory import NoControlGroup, limited_to
 from tests.acceptance.pool import Desk, Pool, Told
-from tests.acceptance.processes import backends
+from tests.acceptance.processes import backends, patiently
 from tests.waiting import eventually
+
+LIMIT_MEGABYTES = 400
 
 pytestmark = [pytest.mark.engine, pytest.mark.drill, pytest.mark.django_db(transaction=True)]
 
@@ -88,6 +94,7 @@ def test_stuck_step_is_taken_away_and_its_neighbours_are_none_the_worse(pool: Po
     assert ended is not None
     assert ended.ended_why.startswith("stopped: step 'hold_on' of run")
     assert str(stuck.pk) in ended.ended_why
+    assert ended.forced_stops == 1
 
     neighbours[0].open_gate()
     for run in neighbours:
@@ -95,6 +102,45 @@ def test_stuck_step_is_taken_away_and_its_neighbours_are_none_the_worse(pool: Po
         assert row.recoveries == 0
         assert set(run.causes()) == {"worker_stopped"}
     assert "did not stop at its timeout" in pool.worker.words()
+
+
+def test_step_that_eats_all_memory_takes_down_its_own_process_only_and_is_named(pool: Pool, desk: Desk):
+    far = gather(desk, "crowd-mixed", 4)
+    elsewhere = pool.worker.ready()
+    os.kill(elsewhere.child_pid, signal.SIGSTOP)
+    try:
+        with limited_to(LIMIT_MEGABYTES) as within:
+            visitor = pool.visitor(within=within)
+            near = [desk.start(kind, shared=True) for kind in ("crowd-mixed", "crowd-plain") for _ in range(3)]
+            far[0].until_marked("", "began", times=len(far + near))
+            hungry = desk.start("crowd-hungry")
+            eaten = visitor.ready()
+            assert {run.row.worker_id for run in near} == {eaten.pk}
+            patiently(lambda: Worker.objects.get(pk=eaten.pk).ended_at, hoping_for="the end of the process that ate")
+            visitor.close()
+    except NoControlGroup as why:
+        pytest.skip(f"NO LIMIT ON MEMORY CAN BE SET HERE: {why}")
+    finally:
+        os.kill(elsewhere.child_pid, signal.SIGCONT)
+    assert Worker.objects.get(pk=eaten.pk).ended_why == "its process was killed by SIGKILL"
+    [named] = [line for line in visitor.words().splitlines() if "it held" in line]
+    held = re.search(r"killed by SIGKILL; it held (\d+) MB and was in (\d+) steps: (.*)", named)
+    assert held is not None, named
+    assert 100 < int(held[1]) < LIMIT_MEGABYTES
+    assert int(held[2]) == len(near) + 1
+    assert f"'eat' of run {hungry.pk}" in held[3]
+
+    far[0].open_gate()
+    assert hungry.until("succeeded").recoveries == 0
+    for run in [*near, hungry]:
+        run.until("succeeded")
+        assert "worker_lost" in run.causes()
+    for run in far:
+        run.until("succeeded")
+        assert run.causes() == []
+    assert Worker.objects.get(pk=elsewhere.pk).ended_at is None
+    sent = [line["key"] for line in far[0].world()]
+    assert len(sent) == len(set(sent)) == 3 * 7
 
 
 def test_step_that_blocks_the_loop_is_named_on_its_run(pool: Pool, desk: Desk):

@@ -95,7 +95,7 @@ def test_restart_during_recovery_loses_no_run_and_kills_no_worker(pool: Pool, de
     assert RunEvent.objects.filter(event="succeed", run__in=[run.pk for run in runs]).count() == RUNS
     assert {run.causes()[0] for run in runs} == {"worker_lost"}
     assert Worker.objects.get(pk=dead.pk).ended_at is not None
-    assert list(Worker.objects.filter(ended_at=None).values_list("pk", flat=True)) == [living.pk]
+    assert list(Worker.objects.filter(kind="worker", ended_at=None).values_list("pk", flat=True)) == [living.pk]
     assert (pool.worker.process.poll(), pool.upkeep.process.poll()) == (None, None)
 
 

@@ -69,11 +69,12 @@ def test_long_step_is_handed_back_within_the_grace(pool: Pool, desk: Desk):
     assert "lose_worker" not in run.events()
 
 
-def test_deaf_step_is_taken_away_when_the_grace_is_over_and_released_at_once(pool: Pool, desk: Desk):
+def test_deaf_step_is_taken_away_when_the_grace_is_over_and_released_at_once(pool: Pool, desk: Desk, alone: None):
     visitor, run = in_hand(pool, desk, "acc-three", grace="0.5")
     lease = terminate(visitor)
     visitor.ended()
-    assert Worker.objects.get(pk=lease.pk).ended_why == "stopped by its operator; the grace was over"
+    ended = Worker.objects.get(pk=lease.pk)
+    assert (ended.ended_why, ended.forced_stops) == ("stopped by its operator; the grace was over", 1)
     released = run.row
     assert (released.state, released.recoveries) == ("queued", 0)
 

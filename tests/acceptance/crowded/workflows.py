@@ -134,6 +134,24 @@ class Alone:
         mark(run, "did")
 
 
+@workflow(name="crowd-hungry", version=1, state=Facts, max_recoveries=20)
+class Hungry:
+    """Its first attempt eats memory without end: up to what its worker tells of itself, and then on."""
+
+    @step(retry=AT_ONCE)
+    def eat(run: Run) -> str:
+        mark(run, "began")
+        eaten: list[bytearray] = []
+        while run.attempt == 1:
+            eaten.append(bytearray(b"x") * (16 * 2**20))
+            if len(eaten) == TOLD_OF:
+                threading.Event().wait(2.5)  # the attendant looks once a second, and tells the parent
+        return "full"
+
+
+TOLD_OF = 8
+
+
 @workflow(name="crowd-blocks", version=1, state=Facts)
 class Blocks:
     """Blocks the loop for longer than anybody should."""
