@@ -1,9 +1,9 @@
 """Named points at which a drill or test may stop, kill or hold a process. Nothing happens unless one is armed.
 
 Arm them for a process with DURABLEOPS_FAILPOINTS="after_intent=kill@3,before_checkpoint=hold": the action, and which
-passing of the point it happens on (the first, unless told). `after_checkpoint:ship=hold` narrows a point to one step,
-in whichever process it is passed. `kill` is SIGKILL to the process itself, `stop` is SIGSTOP, `hold` waits until the
-file named by DURABLEOPS_FAILPOINT_RELEASE exists, `raise` raises FailpointReached.
+passing of the point it happens on (the first, unless told). `after_checkpoint:ship=hold` narrows a point to one step
+or resource, in whichever process it is passed. `kill` is SIGKILL to the process itself, `stop` is SIGSTOP, `hold` waits
+until the file named by DURABLEOPS_FAILPOINT_RELEASE exists, `raise` raises FailpointReached.
 
 A process that was killed is replaced and passes its point again. With DURABLEOPS_FAILPOINT_CHARGES a point happens only
 where it can take the file of its name (`after_intent:ship`) away from that folder: once over all processes, and once
@@ -42,6 +42,7 @@ class Point(StrEnum):
     AFTER_BELL_TAKEN = "after_bell_taken"
     BEFORE_PARENT_NUDGED = "before_parent_nudged"
     REAPER_HOLDS_LOCKS = "reaper_holds_locks"
+    AFTER_UNDO = "after_undo"
     RELAY_BEFORE_SEND = "relay_before_send"
     RELAY_AFTER_SEND = "relay_after_send"
     RELAY_AFTER_SETTLE = "relay_after_settle"
@@ -57,7 +58,7 @@ _passed: dict[str, int] = {}
 
 
 def arm(text: str) -> None:
-    """Arm points from `name[:step]=action[@nth]` pairs. Raises ValueError that names the pair it cannot read."""
+    """Arm points from `name[:place]=action[@nth]` pairs. Raises ValueError that names the pair it cannot read."""
     _armed.clear()
     _passed.clear()
     for pair in filter(None, (p.strip() for p in text.split(","))):
@@ -65,16 +66,16 @@ def arm(text: str) -> None:
         action, _, nth = rest.partition("@")
         if name.partition(":")[0] not in set(Point) or action not in ACTIONS or not (nth or "1").isdigit():
             raise ValueError(
-                f"failpoint {pair!r} is not name[:step]=action[@nth]; "
+                f"failpoint {pair!r} is not name[:place]=action[@nth]; "
                 f"names: {', '.join(Point)}; actions: {', '.join(ACTIONS)}."
             )
         _armed[name] = (action, int(nth or 1))
 
 
-def reach(point: Point, step: str = "") -> None:
-    """Pass `point`, in this step if the caller knows it."""
+def reach(point: Point, *places: str) -> None:
+    """Pass `point`, in these places if the caller knows them: a step, a resource."""
     if _armed:
-        for name in (point.value, f"{point}:{step}"):
+        for name in (point.value, *(f"{point}:{place}" for place in places)):
             if name in _armed:
                 _pass(name)
 

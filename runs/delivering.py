@@ -26,6 +26,8 @@ class Settled:
     claim: int
     message: int | None
     run: str
+    resource: str
+    """What it is about; not written."""
     outcome: str
     """`delivered`; `failed`, to be tried again; `poisoned`, not to be; `skipped`, for nobody wants it any more;
     `released`, not even tried."""

@@ -181,8 +181,9 @@ def _intend(batch: Batch, *, concurrency: int) -> Logic[None]:
     # In an order that all runs of the tenant share: two of them may ask for the same several things.
     fresh = dict(sorted(batch.fresh.items(), key=lambda item: item[1].slot if item[1].tool.scope == "tenant" else ""))
     batch.fresh = {}
-    tool = next(iter(fresh.values())).tool
-    failpoints.reach(failpoints.Point.BEFORE_INTENT, hand.step.id)
+    first = next(iter(fresh.values()))
+    tool = first.tool
+    failpoints.reach(failpoints.Point.BEFORE_INTENT, hand.step.id, first.resource)
     if tool.safety == "read":
         for n, prepared in fresh.items():
             batch.pending[n] = Pending(prepared=prepared, effect_id=None, window_closes=None)
@@ -196,7 +197,7 @@ def _intend(batch: Batch, *, concurrency: int) -> Logic[None]:
     written = yield Commit(hand.write(intents=intents))
     if not written.may_send:
         check_may_go_on(hand)
-    failpoints.reach(failpoints.Point.AFTER_INTENT, hand.step.id)
+    failpoints.reach(failpoints.Point.AFTER_INTENT, hand.step.id, first.resource)
     made = dict(written.intents)
     if hand.answers_lost != lost_before:
         made |= yield from _made_all_the_same(hand, fresh, made, newest)

@@ -26,12 +26,11 @@ OWN_CALL_SECONDS = 0.1
 
 def queue(hand: Hand, fresh: dict[int, Prepared]) -> Logic[dict[str, int]]:
     """Commit the places of calls that have none. Answers with slot to effect; a slot that is missing was taken."""
-    failpoints.reach(failpoints.Point.BEFORE_INTENT, hand.step.id)
     rows = [_place(hand, n, prepared) for n, prepared in fresh.items()]
     written = yield Commit(hand.write(queued=rows))
     if not written.may_send:
         check_may_go_on(hand)
-    failpoints.reach(failpoints.Point.AFTER_INTENT, hand.step.id)
+    failpoints.reach(failpoints.Point.AFTER_INTENT, hand.step.id, next(iter(fresh.values())).resource)
     found: dict[str, int] = written.intents
     return found
 
@@ -65,7 +64,7 @@ def _await_turn(hand: Hand, one: Pending) -> Logic[None]:
         if turn.taken:
             one.send_before = began + tool.timeout
             hand.under_way[effect_id] = one
-            failpoints.reach(failpoints.Point.AFTER_DISPATCH, hand.step.id)
+            failpoints.reach(failpoints.Point.AFTER_DISPATCH, hand.step.id, one.prepared.resource)
             check_may_go_on(hand)
             return
         check_may_go_on(hand)

@@ -49,7 +49,7 @@ def perform(hand: Hand, prepared: Prepared, call: LiveCall, identity: dict[str, 
             "Call it outside, or make the whole change in the tool."
         )
     slot = bytes.fromhex(prepared.slot)
-    failpoints.reach(failpoints.Point.BEFORE_INTENT, hand.step.id)
+    failpoints.reach(failpoints.Point.BEFORE_INTENT, hand.step.id, prepared.resource)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_LOCK, [hand.run_id, hand.fence])
         run = cursor.fetchone()
@@ -80,7 +80,7 @@ def perform(hand: Hand, prepared: Prepared, call: LiveCall, identity: dict[str, 
             "result": results.stored(prepared.tool, text),
         }
         cursor.execute(_INSERT, facts)
-        failpoints.reach(failpoints.Point.AFTER_ANSWER, hand.step.id)
+        failpoints.reach(failpoints.Point.AFTER_ANSWER, hand.step.id, prepared.resource)
         return cursor.fetchone()[0], codec.loads(text), False
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from durableops import failpoints
 from durableops.checkpoints import codec, secrets
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared
@@ -103,6 +104,7 @@ def _conflict(hand: Hand, tool: str, resource: str, asked: str, effect_id: int, 
 
 def _post(hand: Hand, prepared: Prepared) -> Logic[None]:
     tool = prepared.tool
+    failpoints.reach(failpoints.Point.BEFORE_INTENT, hand.step.id, prepared.resource)
     body = codec.dumps(prepared.request, what=f"message of {tool.name}", max_bytes=get_conf().payload_max_bytes)
     hand.post(
         {

@@ -101,7 +101,7 @@ def _one_round(hand: Hand, calls: list[Pending], *, concurrency: int) -> Logic[f
         while not batch.is_done:
             answered = yield Collect(batch, seconds)
             if answered:
-                failpoints.reach(failpoints.Point.AFTER_ANSWER, hand.step.id)
+                failpoints.reach(failpoints.Point.AFTER_ANSWER, hand.step.id, calls[answered[0][0]].prepared.resource)
             for n, attempt in answered:
                 calls[n].in_flight = False
                 pause = max(pause, _take(hand, calls[n], attempt) or 0.0)

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import os
 from typing import Any
+from uuid import UUID
 
 from durableops.upkeep.drills.promises import check_invariants
 from durableops.upkeep.drills.registry import Drill, drill
 from durableops.upkeep.drills.stage import Stage
 from examples.five_classes.api import Api, open_api
-from examples.five_classes.cells import Row, rows
+from examples.five_classes.cells import moments, rows
 from examples.five_classes.outside import count, forget_notes
 from examples.five_classes.play import Crash, Play
-from examples.five_classes.verdict import Told, check, rows_of_report, summary
+from examples.five_classes.verdict import Told, check, row_of_report, summary
 
-ALONE = Crash(name="alone", workers=4, places=1, whole=False)
+ALONE = Crash(name="alone", workers=3, places=1, whole=False)
 CROWDED = Crash(name="crowded", workers=2, places=16, whole=False)
 MACHINES = Crash(name="machines", workers=2, places=16, whole=True)
 
 
 ROWS_VARIABLE = "EFFECTS_ROWS"
 """Names of the rows to play, such as `keyed-one`, where not all of them are wanted."""
+MOMENTS_VARIABLE = "EFFECTS_MOMENTS"
+"""Moments at which they are interrupted, such as `in_flight`, where not all of them are wanted."""
 
 
 @drill
@@ -39,8 +42,9 @@ class EffectsDrill(Drill):
         self._rows: list[dict[str, Any]] = []
 
     def play(self, stage: Stage) -> None:
+        wanted, struck = rows(os.environ.get(ROWS_VARIABLE, "")), moments(os.environ.get(MOMENTS_VARIABLE, ""))
         for crash in (ALONE,) if stage.short else (ALONE, CROWDED, MACHINES):
-            play = Play(stage, crash, rows(os.environ.get(ROWS_VARIABLE, "")))
+            play = Play(stage, crash, wanted=wanted, moments=struck)
             self._plays.append(play)
             try:
                 play.play()
@@ -50,7 +54,7 @@ class EffectsDrill(Drill):
 
     def judge(self, stage: Stage) -> dict[str, Any]:
         check(self._rows, stage.checks)
-        check_invariants(stage.checks, newest_runs=sum(len(play.runs) for play in self._plays))
+        check_invariants(stage.checks, newest_runs=sum(len(play.runs) + len(play.undoing) for play in self._plays))
         return {
             "cells": self._rows,
             "requests": sum(row["requests"] for row in self._rows),
@@ -62,12 +66,19 @@ class EffectsDrill(Drill):
         """Both sides as they are now, while the services still answer."""
         play.desk.forget_faults()
         play.ledger.forget_faults()
-        with open_api(stage) as seen:
-            told = {row: self._tell(seen, play, row) for row in play.runs}
-        counted = count(play.desk, play.ledger, list(play.runs.values()))
-        self._rows += [{"crash": play.crash.name, **row} for row in rows_of_report(told, counted)]
+        with open_api(stage) as api:
+            told = {row: _tell(api, run_id) for row, run_id in play.runs.items()}
+            undone = {row: _tell(api, run_id) for row, run_id in play.undoing.items()}
+        counted, alone = count(play.desk, play.ledger), play.crash.places == 1
+        for cell in play.cells:
+            of_run = (undone if cell.undoing else told).get(cell.row, NOTHING)
+            made = row_of_report(cell, of_run, counted, struck=play.struck, precise=alone)
+            self._rows.append({"crash": play.crash.name, **made})
         forget_notes()
 
-    def _tell(self, seen: Api, play: Play, row: Row) -> Told:
-        run_id = play.runs[row]
-        return Told(run=seen.run(run_id), timeline=seen.timeline(run_id), effects=seen.effects(run_id))
+
+NOTHING = Told(run={"state": "never started"}, timeline=[], effects=[])
+
+
+def _tell(api: Api, run_id: UUID) -> Told:
+    return Told(run=api.run(run_id), timeline=api.timeline(run_id), effects=api.effects(run_id))

@@ -8,7 +8,7 @@ from typing import Any
 
 from durableops import Run, State, step, workflow
 from examples.five_classes.cells import Cell, Row, rows
-from examples.five_classes.tools import PATIENT, TOOLS
+from examples.five_classes.tools import PATIENT, tool_of
 
 
 class RowState(State):
@@ -20,7 +20,7 @@ class RowState(State):
 
 def _acts(cell: Cell) -> Callable[[Run], dict[str, Any]]:
     def act(run: Run) -> dict[str, Any]:
-        tool = TOOLS[cell.row.safety]
+        tool = tool_of(cell.row)
         if cell.row.way == "one":
             run.call(tool, text=cell.effects[0])
         else:
@@ -34,7 +34,7 @@ def _acts(cell: Cell) -> Callable[[Run], dict[str, Any]]:
 
 
 def _declare(row: Row) -> Any:
-    tools = [TOOLS[row.safety]]
+    tools = [tool_of(row)]
     steps = {
         cell.moment.value: step(id=cell.step, timeout=120, retry=PATIENT, tools=tools)(_acts(cell))
         for cell in row.cells

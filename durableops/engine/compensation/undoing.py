@@ -17,6 +17,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from durableops import failpoints
 from durableops.authoring import registry
 from durableops.authoring.context import Page
 from durableops.authoring.decorators import step, workflow
@@ -122,6 +123,7 @@ def _call(run: SyncRun, one: Compensation, *, again: bool) -> str:
     if not again:
         problem = _tried(run, one)
     run.perform(_commit(run.hand))
+    failpoints.reach(failpoints.Point.AFTER_UNDO, run.hand.step.id, one.effect.resource)
     made = _record_of(one)
     if made is not None and made.state == "succeeded":
         _mark(

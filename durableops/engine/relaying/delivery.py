@@ -33,11 +33,11 @@ class Delivery:
         try:
             what = f"message of {self.tool.name}"
             request = codec.loads(secrets.open_fields(self.taken.body, self.tool.secret, what=what), what=what)
-            failpoints.reach(failpoints.Point.RELAY_BEFORE_SEND)
+            failpoints.reach(failpoints.Point.RELAY_BEFORE_SEND, self.taken.resource)
             made = self._send(request)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is the outcome of this attempt
             return Attempt(error=error)
-        failpoints.reach(failpoints.Point.RELAY_AFTER_SEND)
+        failpoints.reach(failpoints.Point.RELAY_AFTER_SEND, self.taken.resource)
         return made
 
     def _send(self, request: dict[str, object]) -> Attempt:

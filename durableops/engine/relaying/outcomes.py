@@ -76,8 +76,9 @@ def skipped(taken: Taken, why: str) -> Settled:
 
 def _settled(taken: Taken, outcome: str, **more: Any) -> Settled:
     return Settled(
-        lane=taken.lane_id, claim=taken.claim, message=taken.message_id, run=str(taken.run_id), outcome=outcome, **more
-    )
+        lane=taken.lane_id, claim=taken.claim, message=taken.message_id, run=str(taken.run_id),
+        resource=taken.resource, outcome=outcome, **more,
+    )  # fmt: skip
 
 
 def _told(error: BaseException) -> dict[str, str]:

@@ -275,7 +275,7 @@ class Relay:
                 relaying.send_claim(claim, self._taker(slots))
         if settled:
             self._tell_lost(cursor, settled, delivering.accepted(cursor))
-            failpoints.reach(failpoints.Point.RELAY_AFTER_SETTLE)
+            failpoints.reach(failpoints.Point.RELAY_AFTER_SETTLE, *(each.resource for each in settled))
         if not slots:
             return Claimed(taken=[], after=self._after, walked=0)
         claimed = relaying.claimed(claim)
