@@ -7,7 +7,8 @@ from uuid import UUID
 
 from django.db.models.functions import Now
 
-from durableops.engine.settling import Settlement, settle
+from durableops.engine.settlements import Settlement
+from durableops.engine.settling import settle
 from durableops.errors import TransitionRefused
 from durableops.upkeep.drills.company import tenant
 from examples.ledger_desk.client import LedgerClient

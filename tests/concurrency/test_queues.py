@@ -90,7 +90,7 @@ def test_run_on_its_way_to_wait_does_not_miss_the_end_of_the_call_before_it(engi
     reach = failpoints.reach
     woken: list[Any] = []
 
-    def free_before_suspend(point, step=""):
+    def free_before_suspend(point, *places):
         if point is failpoints.Point.BEFORE_SUSPEND and not woken:
             # As whoever records the outcome does: the effect, then the system. Committed once the other one waits.
             second.execute("BEGIN")
@@ -100,7 +100,7 @@ def test_run_on_its_way_to_wait_does_not_miss_the_end_of_the_call_before_it(engi
                 [held.pk],
             )
             woken.append(queues.wake_next(second.cursor(), "ledger"))
-        reach(point, step)
+        reach(point, *places)
 
     monkeypatch.setattr(failpoints, "reach", free_before_suspend)
     run = engine.start("one")

@@ -44,9 +44,9 @@ class World:
         """Forget everything but its promises."""
         self.__init__(forgets=self.forgets)  # type: ignore[misc]
 
-    def reach(self, point: str, step: str = "") -> None:
+    def reach(self, point: str, *places: str) -> None:
         """Stands in for failpoints.reach."""
-        del step
+        del places
         if point == self.kill_at:
             self.kill_at = ""
             raise Killed(point)

@@ -489,10 +489,10 @@ def test_call_whose_run_was_cancelled_on_its_way_to_the_wire_is_withdrawn(engine
     run = engine.start("one")
     reached = failpoints.reach
 
-    def cancel_at(point, step=""):
+    def cancel_at(point, *places):
         if point is failpoints.Point.AFTER_INTENT:
             commands.cancel(run.pk, tenant=engine.tenant, actor="ann", reason="stop")
-        reached(point, step)
+        reached(point, *places)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failpoints, "reach", cancel_at)
