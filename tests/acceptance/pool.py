@@ -15,7 +15,7 @@ from durableops.engine.database import Database
 from durableops.engine.start import start
 from durableops.engine.tenants import get_or_make_tenant
 from durableops.upkeep.invariants.report import examine
-from runs.models import Checkpoint, IdempotencyRecord, Receipt, Run, RunEvent, Tenant
+from runs.models import Checkpoint, IdempotencyRecord, Receipt, Run, RunEvent, Tenant, Worker
 from tests.acceptance.processes import PATIENCE_SECONDS, Program, WorkerProgram, environment, patiently
 
 GRACE_SECONDS = 5.0
@@ -57,12 +57,19 @@ class Pool:
         found.ready()
         return found
 
-    def visiting_upkeep(self, *, failpoints: str = "") -> Program:
+    def visiting_upkeep(self, *, failpoints: str = "", **settings: str) -> Program:
         """Another upkeep, for one test."""
-        found = self._start(
-            "upkeep", DURABLEOPS_FAILPOINTS=failpoints, DURABLEOPS_FAILPOINT_RELEASE=str(self.folder / "release")
-        )
+        settings |= {"DURABLEOPS_FAILPOINTS": failpoints, "DURABLEOPS_FAILPOINT_RELEASE": str(self.folder / "release")}
+        found = self._start("upkeep", skew=None, **settings)
         self._visitors.append(found)
+        return found
+
+    def visiting_relay(self, *, failpoints: str = "", **settings: str) -> Program:
+        """A relay, for one test. It has registered when this returns."""
+        settings |= {"DURABLEOPS_FAILPOINTS": failpoints, "DURABLEOPS_FAILPOINT_RELEASE": str(self.folder / "release")}
+        found = self._start("relay", skew=None, **settings)
+        self._visitors.append(found)
+        patiently(lambda: relay_of(found) is not None, hoping_for="a relay that has registered")
         return found
 
     def send_visitors_home(self) -> None:
@@ -74,6 +81,11 @@ class Pool:
         self.send_visitors_home()
         for program in self._programs:
             program.close()
+
+
+def relay_of(program: Program) -> Worker | None:
+    """The lease under which a relay lives now."""
+    return Worker.objects.filter(pid=program.pid, kind="relay", ended_at=None).order_by("-number").first()
 
 
 def _command(name: str, skew: float | None) -> list[str]:

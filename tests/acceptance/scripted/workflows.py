@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from durableops import Call, Fatal, Page, Retry, Run, State, step, tool, workflow
+from durableops import Call, Fatal, Page, Retry, Run, State, step, tool, webhook, workflow
 from examples.desk import post_ticket
 from tests.acceptance.scripted import company  # noqa: F401  # its workflows are this app's as well
 from tests.acceptance.scripted.script import Facts, append, deliver_to_file, mark, pass_gate
@@ -311,3 +311,37 @@ class Parent:
     @step
     def count(run: Run) -> list[int]:
         return [run.state.succeeded, run.state.failed]
+
+
+SEVERAL_TIMES = Retry(max_attempts=10, first_delay=0.2, factor=1, jitter=0)
+happened = webhook("acc.happened", retry=SEVERAL_TIMES, timeout=20)
+
+
+@tool(safety="outbox", timeout=20, retry=SEVERAL_TIMES)
+def tell(call: Call, *, url: str) -> int:
+    """Tell somebody, over HTTP."""
+    return call.request("POST", url, json={"resource": call.resource}).status_code
+
+
+@workflow(name="acc-post", version=1, state=Facts)
+class Post:
+    """As many messages as it is told, in two steps: to an address, or to whoever subscribed."""
+
+    @step
+    def first(run: Run) -> None:
+        for number in range(run.state.n):
+            run.call(tell, resource=f"first-{number}", url=run.state.what)
+
+    @step
+    def second(run: Run) -> None:
+        for number in range(run.state.n):
+            run.call(tell, resource=f"second-{number}", url=run.state.what)
+
+
+@workflow(name="acc-announce", version=1, state=Facts)
+class Announce:
+    """An event for whoever subscribed."""
+
+    @step
+    def first(run: Run) -> None:
+        run.call(happened, resource="it", where="here")
