@@ -12,7 +12,11 @@ from runs.retention.classes import CLASSES, CLOSES
 from runs.retention.targets import ROW_BYTES, TARGETS, Target
 from runs.states import TERMINAL
 
-OWNER = "SECURITY DEFINER SET search_path = public, pg_temp SET durableops.retention = 'on'"
+OWNER = "SECURITY DEFINER SET search_path = public, pg_temp"
+# Not a SET clause of the function: a role that is no superuser may not put a parameter of our own into one. What fails
+# in between ends the transaction, and the parameter with it.
+OPEN_GUARD = "PERFORM set_config('durableops.retention', 'on', true);"
+CLOSE_GUARD = "PERFORM set_config('durableops.retention', 'off', true);"
 _TERMINAL = ", ".join(f"'{state.value}'" for state in sorted(TERMINAL))
 _POLICY = (
     "jsonb_to_recordset(v_policy) AS p(run uuid, data_class text, tenant int, workflow text, rule bigint,"
@@ -164,6 +168,7 @@ BEGIN
           AND r.finished_at <= p_as_of AND (r.retain_at IS NULL OR r.retain_at <= p_as_of)
         ORDER BY r.id FOR UPDATE SKIP LOCKED);
     IF cardinality(v_ids) > 0 THEN
+    {OPEN_GUARD}
 {_SUMMARIES}
     WITH v AS MATERIALIZED (SELECT * FROM runs_retention_verdicts(v_ids, p_as_of)), of_run AS (
         SELECT v.run_id, coalesce(jsonb_agg(v.data_class) FILTER (WHERE v.goes), '[]'::jsonb) AS go,
@@ -187,6 +192,7 @@ BEGIN
     END IF;
     UPDATE runs_retention_lane l SET worked_at = clock_timestamp(), rows = l.rows + v_rows, bytes = l.bytes + v_sum
     WHERE l.name = 'runs';
+    {CLOSE_GUARD}
     END IF;
     RETURN jsonb_build_object('busy', false, 'runs', cardinality(v_seen), 'rows', v_rows, 'bytes', v_sum,
         'by_class', v_by, 'again', v_left <= 0, 'after_at', v_last_at, 'after_id', v_last_id,

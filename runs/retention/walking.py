@@ -6,7 +6,7 @@ search that finds little reads little.
 
 from __future__ import annotations
 
-from runs.retention.cleaning import OWNER
+from runs.retention.cleaning import CLOSE_GUARD, OPEN_GUARD, OWNER
 from runs.states import OPEN
 
 _OPEN = ", ".join(f"'{state.value}'" for state in sorted(OPEN))
@@ -28,6 +28,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN jsonb_build_object('busy', true);
     END IF;
+    {OPEN_GUARD}
     SELECT count(*), max(x.id) INTO v_seen, v_to FROM (
         SELECT t.id FROM {table} t WHERE t.id > v_from ORDER BY t.id LIMIT p_rows) x;
     WITH policy AS MATERIALIZED (
@@ -53,6 +54,7 @@ BEGIN
     -- At its end it begins anew: rows that had to stay have their day, too.
     UPDATE runs_retention_lane l SET position = CASE WHEN v_seen < p_rows THEN 0 ELSE v_to END,
         worked_at = clock_timestamp(), rows = l.rows + v_rows, bytes = l.bytes + v_bytes WHERE l.name = '{lane}';
+    {CLOSE_GUARD}
     RETURN jsonb_build_object('busy', false, 'seen', v_seen, 'rows', v_rows, 'bytes', v_bytes,
         'again', v_seen >= p_rows);
 END $$;
