@@ -39,6 +39,7 @@ The tree::
       EffectInDoubt               an effect may or may not have happened
       EffectGivenUp               a person gave up finding out whether an effect happened
       DoubtNotFound               404
+      SystemNotFound              404
       CallTimeout                 one call of a tool took longer than its timeout
       CallFailed                  a call gave up after its retries
       CallsFailed                 some calls of one call_many gave up
@@ -349,6 +350,13 @@ class EffectGivenUp(DurableOpsError):
 
     code = "effect.given_up"
     http_status = 409
+
+
+class SystemNotFound(DurableOpsError):
+    """There is no such legacy system for whoever asks, or no such call in its queue."""
+
+    code = "system.not_found"
+    http_status = 404
 
 
 class DoubtNotFound(DurableOpsError):

@@ -14,12 +14,14 @@ from ninja.renderers import BaseRenderer
 
 from durableops.api import (
     approvals,
+    doubts,
     events,
     files,
     problems,
     prompts,
     runs,
     story,
+    systems,
     verbs,
 )
 from durableops.api.bodies import StrictParser
@@ -67,6 +69,8 @@ api.add_router("/runs", files.router)
 api.add_router("/runs", prompts.router)
 api.add_router("/events", events.router)
 api.add_router("/approvals", approvals.router)
+api.add_router("/doubts", doubts.router)
+api.add_router("/systems", systems.router)
 
 
 def openapi_document() -> dict[str, Any]:
@@ -79,7 +83,7 @@ def openapi_document() -> dict[str, Any]:
 def openapi_text() -> str:
     """The description as it is served; addresses do not change while a process lives."""
     document: dict[str, Any] = json.loads(json.dumps(api.get_openapi_schema(path_prefix=f"{PREFIX}/")))
-    for shown_as_parameters in ("RunQuery", "RowQuery"):
+    for shown_as_parameters in ("RunQuery", "RowQuery", "DoubtQuery"):
         document["components"]["schemas"].pop(shown_as_parameters, None)
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path in document["paths"].values():

@@ -45,6 +45,10 @@ class _Request(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
+Request = _Request
+"""What every body is read by: strictly, and with nothing in it that nobody asked for."""
+
+
 class StartRequest(_Request):
     workflow: str = Field(min_length=1, max_length=100)
     version: int | None = Field(None, ge=1, le=2**31 - 1, description="By default the newest that is loaded.")
@@ -52,6 +56,11 @@ class StartRequest(_Request):
     labels: dict[Key, Key] = Field(default_factory=dict, max_length=MAX_LABELS)
     priority: int = Field(0, ge=-100, le=100)
     start_at: Instant | None = Field(None, description="Not earlier than this; at most ten years from now.")
+
+
+class MoveRequest(_Request):
+    to: Literal["first", "up", "down", "last"]
+    reason: Reason = Field(min_length=1)
 
 
 class EventRequest(_Request):

@@ -6,10 +6,13 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from durableops.engine import bell
 from durableops.engine.acting import Done, audited_refusals
+from durableops.engine.waking import db_now
 from durableops.errors import DoubtNotFound, TransitionRefused
 from runs.models import AuditEntry, Doubt, Run, Tenant
-from runs.transitions import record_event
+from runs.states import State
+from runs.transitions import fire, record_event
 
 
 @audited_refusals
@@ -36,6 +39,22 @@ def unclaim(doubt_id: int, *, tenant: Tenant, actor: str, reason: str = "") -> D
         cursor.execute("UPDATE runs_doubt SET claimed_by = '', claimed_at = NULL WHERE id = %s", [doubt.pk])
         write(cursor, doubt, run, "unclaim_doubt", actor=actor, reason=reason, before=before, after=after)
     return Done(run_id=run.pk, state=run.state, settled=True, message="it is free again.")
+
+
+@audited_refusals
+def ask_probe(doubt_id: int, *, tenant: Tenant, actor: str, reason: str = "") -> Done:
+    """Have the tool's probe asked now instead of at its next time. It is asked by the run's own step."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        doubt, run = locked(doubt_id, tenant)
+        if doubt.settled_at is not None or doubt.probe_at is None or run.state != State.IN_DOUBT:
+            raise refused(doubt, run, "probe_doubt", "an open one with a probe, of a run that is in doubt")
+        cursor.execute("UPDATE runs_doubt SET probe_at = now() WHERE id = %s", [doubt.pk])
+        detail = f"{actor} has its probe asked"
+        sets = {"wake_cause": "probe", "wake_detail": detail, "woken_at": db_now(cursor), "lost_at": None}
+        fire("probe", run.pk, using=cursor, actor=actor, reason=detail, sets=sets)
+        write(cursor, doubt, run, "probe_doubt", actor=actor, reason=reason, before={}, after={})
+        transaction.on_commit(bell.ring)
+    return Done(run_id=run.pk, state="queued", settled=True, message="its probe is asked.")
 
 
 def locked(doubt_id: int, tenant: Tenant) -> tuple[Doubt, Run]:

@@ -10,6 +10,7 @@ from django.db import connection, transaction
 
 from durableops.engine import bell, queues
 from durableops.engine.acting import Done, audited_refusals, kept_reason
+from durableops.engine.choices import check_plan
 from durableops.engine.compensation import owing
 from durableops.engine.doubts import locked, refused, write
 from durableops.engine.sender import whether_quiet
@@ -18,17 +19,20 @@ from runs.models import Doubt, IdempotencyRecord, Tenant
 
 
 @audited_refusals
-def settle(doubt_id: int, *, tenant: Tenant, actor: str, reason: str, settlement: Settlement) -> Done:
+def settle(
+    doubt_id: int, *, tenant: Tenant, actor: str, reason: str, settlement: Settlement, plan_hash: str | None = None
+) -> Done:
     """Settle a doubt for good, and wake its run if it was the last one it is held by.
 
-    Raises TransitionRefused when somebody was quicker or when it may still be sent, InputRefused for what cannot be
-    recorded, DoubtNotFound.
+    With `plan_hash`, only if the facts are those that were shown (`choices`). Raises TransitionRefused when somebody
+    was quicker or when it may still be sent, PlanChanged, InputRefused for what cannot be recorded, DoubtNotFound.
     """
     check(settlement)
     with transaction.atomic(), connection.cursor() as cursor:
         doubt, run = locked(doubt_id, tenant)
         if doubt.settled_at is not None:
             raise refused(doubt, run, "settle", "an open one")
+        check_plan(doubt, run, plan_hash)
         effect = doubt.effect
         if settlement.how == "did_not" and (why := whether_quiet(cursor, effect)):
             raise refused(doubt, run, "settle", f"that nobody can be sending it any more: {why}")

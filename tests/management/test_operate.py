@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 from django.core.management import CommandError, call_command
 
-from runs.models import AuditEntry, PauseSwitch, Tenant
+from runs.models import AuditEntry, Doubt, PauseSwitch, System, Tenant
 from runs.states import State
-from tests.factories import make_run, make_tenant, make_wait
+from tests.factories import make_doubt, make_effect, make_run, make_tenant, make_wait
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -36,6 +36,63 @@ def test_everything_is_paused_and_goes_on(tenant, clean_queue, capsys):
     assert capsys.readouterr().out == "everything goes on.\n"
     with pytest.raises(CommandError, match="nothing is paused as a whole"):
         operate("resume-all")
+
+
+def in_doubt() -> Doubt:
+    System.objects.create(name="ledger")
+    effect = make_effect(
+        make_run(state=State.IN_DOUBT),
+        state="in_doubt",
+        safety="legacy",
+        tool="post",
+        system="ledger",
+        holds_system=True,
+    )
+    return make_doubt(effect)
+
+
+def test_doubt_is_settled_with_its_id_result_and_evidence(tenant, clean_queue, capsys):
+    doubt = in_doubt()
+    operate("settle", str(doubt.pk), "--tenant", tenant.slug, "--as", "happened", "--downstream-id", "L-7",
+            "--result", '{"id": "L-7"}', "--evidence", "statement 3", "--json")  # fmt: skip
+    told = json.loads(capsys.readouterr().out)
+    assert (told["doubt"], told["run"], told["state"]) == (doubt.pk, str(doubt.run_id), "queued")
+    doubt.refresh_from_db()
+    assert (doubt.settled_as, doubt.downstream_id, doubt.evidence) == ("happened", "L-7", "statement 3")
+    with pytest.raises(CommandError, match="was settled as happened"):
+        operate("settle", str(doubt.pk), "--tenant", tenant.slug, "--as", "give_up")
+
+
+def test_queue_of_a_system_is_released_paused_and_resumed(tenant, clean_queue, capsys):
+    doubt = in_doubt()
+    operate("release", str(doubt.pk), "--tenant", tenant.slug)
+    assert "the queue of ledger goes on" in capsys.readouterr().out
+    operate("pause-system", "ledger", "--tenant", tenant.slug)
+    assert System.objects.get().paused
+    with pytest.raises(CommandError, match="paused by command line"):
+        operate("pause-system", "ledger", "--tenant", tenant.slug)
+    operate("resume-system", "ledger", "--tenant", tenant.slug, "--json")
+    assert not System.objects.get().paused
+    assert [entry.verb for entry in AuditEntry.objects.filter(target_kind="system").order_by("id")] == [
+        "pause_system", "resume_system",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["settle", "x", "--as", "happened"], "needs the number of a doubt"),
+        (["settle", "1", "--as", "happened"], "there is no doubt 1"),
+        (["settle", "1"], "settles nothing"),
+        (["settle", "1", "--as", "happened", "--result", "{"], "--result"),
+        (["pause-system"], "needs the name of a system"),
+        (["pause-system", "nothing"], "has ever been queued for a system 'nothing'"),
+    ],
+)
+def test_what_is_not_there_changes_nothing(tenant, arguments, why):
+    with pytest.raises(CommandError, match=why):
+        operate(*arguments, "--tenant", tenant.slug)
+    assert not AuditEntry.objects.exists()
 
 
 def test_one_of_several_approvals_has_to_be_named(tenant, clean_queue, capsys):

@@ -9,10 +9,12 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from durableops.engine import commands, reviewing
+from durableops.checkpoints.codec import parse_input
+from durableops.conf import get_conf
+from durableops.engine import commands, reviewing, settlements, settling, systems
 from durableops.errors import DurableOpsError
 from durableops.management.given import existing_tenant
-from runs.models import PauseSwitch, Tenant, Wait
+from runs.models import PauseSwitch, System, Tenant, Wait
 
 ON_RUNS: dict[str, Callable[..., commands.Done]] = {
     "pause": commands.pause,
@@ -27,6 +29,8 @@ ON_RUNS: dict[str, Callable[..., commands.Done]] = {
     "reject": reviewing.reject,
     "ask_second": reviewing.ask_second,
 }
+ON_DOUBTS = ("settle", "release")
+ON_SYSTEMS: dict[str, Callable[..., System]] = {"pause-system": systems.pause, "resume-system": systems.resume}
 ON_APPROVALS: dict[str, Callable[..., commands.Done]] = {"approve": commands.approve, "refuse": commands.refuse}
 LONGEST_ACTOR = 200
 ON_EVERYTHING = ("pause-all", "resume-all")
@@ -36,12 +40,19 @@ class Command(BaseCommand):
     help = "Do what an operator does: each verb is recorded with its actor and reason."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("verb", choices=[*ON_RUNS, *ON_APPROVALS, *ON_EVERYTHING], help="what to do")
-        parser.add_argument("run", nargs="?", help="the run's id; not for pause-all and resume-all")
+        verbs = [*ON_RUNS, *ON_APPROVALS, *ON_DOUBTS, *ON_SYSTEMS, *ON_EVERYTHING]
+        parser.add_argument("verb", choices=verbs, help="what to do")
+        parser.add_argument(
+            "run", nargs="?", help="the run's id; the doubt's number, the system's name; not for pause-all, resume-all"
+        )
         parser.add_argument("--reason", required=True, help="why; it stands in the audit log")
         parser.add_argument("--tenant", default="default", help="whose run it is (default: %(default)s)")
         parser.add_argument("--actor", default="command line", help="who; it stands in the audit log")
         parser.add_argument("--approval", metavar="NAME", help="which approval, where the run has several open")
+        parser.add_argument("--as", dest="how", choices=settlements.HOW, help="settle: what became of it")
+        parser.add_argument("--downstream-id", default="", help="settle: the other side's id of what was made")
+        parser.add_argument("--result", help="settle: what the step gets, as JSON")
+        parser.add_argument("--evidence", default="", help="settle: how it is known")
         parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -60,12 +71,41 @@ class Command(BaseCommand):
 
 
 def _done(verb: str, options: dict[str, Any], said: dict[str, str]) -> dict[str, Any]:
+    if verb in ON_DOUBTS:
+        return _about_doubt(verb, options, said)
+    if verb in ON_SYSTEMS:
+        if not options["run"]:
+            raise CommandError(f"{verb!r} needs the name of a system.")
+        system = ON_SYSTEMS[verb](options["run"], tenant=existing_tenant(options["tenant"]), **said)
+        shown = "is paused: nothing more goes to it, of whichever tenant." if system.paused else "goes on."
+        return {"verb": verb, "system": system.name, "message": f"system {system.name} {shown}"}
     run_id, tenant = _run_id(verb, options["run"]), existing_tenant(options["tenant"])
     if verb in ON_RUNS:
         done = ON_RUNS[verb](run_id, tenant=tenant, **said)
     else:
         done = ON_APPROVALS[verb](_open_approval(run_id, tenant, options["approval"]), tenant=tenant, **said)
     return {"verb": verb, "run": str(run_id), "state": done.state, "message": done.message}
+
+
+def _about_doubt(verb: str, options: dict[str, Any], said: dict[str, str]) -> dict[str, Any]:
+    given, tenant = options["run"] or "", existing_tenant(options["tenant"])
+    if not given.isdecimal() or len(given) > 18:
+        raise CommandError(f"{verb!r} needs the number of a doubt; the Inbox and GET /doubts show it.")
+    if verb == "release":
+        done = settling.release(int(given), tenant=tenant, **said)
+    else:
+        settlement = settlements.Settlement(
+            how=options["how"] or "", downstream_id=options["downstream_id"], evidence=options["evidence"],
+            result=_json(options["result"]), has_result=options["result"] is not None,
+        )  # fmt: skip
+        done = settling.settle(int(given), tenant=tenant, settlement=settlement, **said)
+    return {"verb": verb, "doubt": int(given), "run": str(done.run_id), "state": done.state, "message": done.message}
+
+
+def _json(text: str | None) -> Any:
+    if text is None:
+        return None
+    return parse_input(text.encode(), max_bytes=get_conf().payload_max_bytes, what="--result")
 
 
 def _run_id(verb: str, given: str | None) -> UUID:
