@@ -29,6 +29,7 @@ The tree::
       EventConflict               same event id, other content (409)
       QuotaConflict               somebody else changed the quota meanwhile (409)
       QuotaUnsafe                 a cap that some living worker would not keep to (409)
+      RateLimited                 more than the quota allows in a minute; try again later (429)
       StaleFence                  a newer claim owns the run (409)
       CursorRegression            a cursor or checkpoint number would go backwards
       DuplicateName               one name and key used twice in one entry of a step
@@ -285,6 +286,17 @@ class QuotaUnsafe(DurableOpsError):
 
     code = "quota.unsafe"
     http_status = 409
+
+
+class RateLimited(DurableOpsError):
+    """More was asked for than the quota allows in a minute. Nothing was done; try again after `after_seconds`."""
+
+    code = "quota.rate"
+    http_status = 429
+
+    def __init__(self, detail: str = "", *, after_seconds: float = 1.0, **context: Any) -> None:
+        super().__init__(detail, **context)
+        self.after_seconds = after_seconds
 
 
 class StaleFence(DurableOpsError):

@@ -9,7 +9,7 @@ from durableops.api.auth import Needs
 from durableops.api.schemas import Problem
 
 REFUSALS: dict[frozenset[int], type[Problem]] = {
-    frozenset({400, 401, 403, 404, 405, 409, 411, 413, 415, 500, 503}): Problem,
+    frozenset({400, 401, 403, 404, 405, 409, 411, 413, 415, 429, 500, 503}): Problem,
 }
 """What every address may answer instead."""
 

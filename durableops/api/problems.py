@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -16,7 +17,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from durableops.checkpoints.failures import safe_text
 from durableops.checkpoints.faults import pointer
-from durableops.errors import DurableOpsError, TokenRefused
+from durableops.errors import DurableOpsError, RateLimited, TokenRefused
 
 MEDIA_TYPE = "application/problem+json"
 DOCS_PATH = "/api/v1/docs"
@@ -52,9 +53,12 @@ def from_error(error: DurableOpsError) -> HttpResponse:
     """The problem of one of our own errors, by its own status and code."""
     facts = {name: _plain(error.context[name]) for name in _TOLD if name in error.context}
     place = error.context.get("place", "body" if error.context.get("path") else "")
-    return problem(
+    response = problem(
         error.http_status, error.code, error.detail, path=error.context.get("path", ""), place=place, **facts
     )
+    if isinstance(error, RateLimited):
+        response["Retry-After"] = str(max(1, math.ceil(error.after_seconds)))
+    return response
 
 
 def not_found(request: HttpRequest) -> HttpResponse:

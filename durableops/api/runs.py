@@ -39,6 +39,7 @@ def start(request: HttpRequest, response: HttpResponse, body: StartRequest) -> S
 
     With an `Idempotency-Key` the same request may be sent any number of times: the first answers 201, every later one
     200 with the same run and `Idempotent-Replayed: true`. The same key with another workflow or input is refused (409).
+    A tenant that has started what it may in a minute is told when to try again (429 with `Retry-After`).
     Refusals are not remembered: correct the request and send it with the same key.
     """
     client = client_of(request)

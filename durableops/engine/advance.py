@@ -15,7 +15,7 @@ from durableops.checkpoints.compatibility import Park
 from durableops.checkpoints.states import encode_and_read_back
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.engine import commit, django_side, endings, looping, resuming
+from durableops.engine import admission, commit, django_side, endings, looping, resuming
 from durableops.engine.checks import give_way, stop_reason, wants_other_place
 from durableops.engine.context import AsyncRun, SyncRun
 from durableops.engine.database import Database
@@ -76,9 +76,11 @@ def advance(
 def _one_step(database: Database, hand: Hand) -> bool:
     """Enter the present step once. True when the run is still in hand and goes on."""
     try:
-        ending = stop_reason(hand) or SyncDriver(database, hand).run(give_way(hand))
+        driver = SyncDriver(database, hand)
+        ending = stop_reason(hand) or driver.run(give_way(hand))
         if ending is not None:
             return endings.leave(database, hand, ending)
+        driver.run(admission.admit_use(hand))
         value = _enter(database, hand)
     except FenceLost:
         raise

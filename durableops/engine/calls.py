@@ -18,7 +18,7 @@ from durableops.authoring.definitions import ToolDefinition
 from durableops.clock import uptime
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, prepare
-from durableops.engine import django_side, large_results, legacy, local, posting, probing, sharing
+from durableops.engine import admission, django_side, large_results, legacy, local, posting, probing, sharing
 from durableops.engine.answers import Batch, tell_conflict
 from durableops.engine.calling import LiveCall
 from durableops.engine.checks import check_may_go_on, flush_if_stale, stop_reason
@@ -120,9 +120,25 @@ def _ask_probes(batch: Batch) -> Logic[None]:
 def _send(batch: Batch, tool: ToolDefinition, *, concurrency: int) -> Logic[None]:
     """Send what is ours to send, then wait for what other runs of the tenant are at; what they left is ours then."""
     while True:
+        yield from _send_ours(batch, tool, concurrency=concurrency)
+        if not batch.shared:
+            return
+        for n, known in (yield from sharing.look(batch.hand, batch.shared)).items():
+            prepared, before = batch.shared.pop(n)
+            batch.take(n, prepared, known, because=f"taken over from run {before.run_id}")
+
+
+def _send_ours(batch: Batch, tool: ToolDefinition, *, concurrency: int) -> Logic[None]:
+    """Send what is ours, in portions as the quota allows: all at once, where there is none."""
+    waiting = sorted([*batch.fresh, *(n for n, one in batch.pending.items() if not one.done)])
+    while waiting:
+        admitted = yield from admission.admit_calls(batch.hand, tool, len(waiting))
+        now, waiting = set(waiting[:admitted]), waiting[admitted:]
+        held_back = {n: batch.fresh.pop(n) for n in list(batch.fresh) if n not in now}
         while batch.fresh:
             yield from _intend(batch, concurrency=concurrency)
-        going = {n: one for n, one in batch.pending.items() if not one.done}
+        batch.fresh = held_back
+        going = {n: one for n, one in batch.pending.items() if n in now and not one.done}
         if tool.safety == "legacy":
             _raise_doubt(batch)
             yield from legacy.send_in_turn(batch.hand, going)
@@ -131,11 +147,6 @@ def _send(batch: Batch, tool: ToolDefinition, *, concurrency: int) -> Logic[None
         if tool.scope == "tenant" and going:
             # Others may wait for it, and the step may take long.
             yield Commit(batch.hand.write())
-        if not batch.shared:
-            return
-        for n, known in (yield from sharing.look(batch.hand, batch.shared)).items():
-            prepared, before = batch.shared.pop(n)
-            batch.take(n, prepared, known, because=f"taken over from run {before.run_id}")
 
 
 def _raise_doubt(batch: Batch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from durableops.authoring.definitions import StepDefinition
 from durableops.clock import monotonic
 from durableops.conf import get_conf
@@ -34,13 +36,20 @@ class HandBack(ControlSignal):
 
     code = "signal.hand_back"
 
-    def __init__(self, cause: str, detail: str, *, isolated: bool | None = None, resource: str | None = None) -> None:
+    def __init__(
+        self, cause: str, detail: str, *, isolated: bool | None = None, resource: str | None = None,
+        delay: float = 0.0, gate: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(detail)
         self.cause = cause
         self.isolated = isolated
         """Whether the run wants a process of its own from here on; None says nothing about it."""
         self.resource = resource
         """What it uses from here on that all tenants share; None says nothing about it."""
+        self.delay = delay
+        """Seconds until it may be taken again."""
+        self.gate = gate or {}
+        """What held it back, for its timeline."""
 
 
 def wants_other_place(hand: Hand, step: StepDefinition) -> HandBack | None:

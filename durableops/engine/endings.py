@@ -43,7 +43,7 @@ def leave(database: Database, hand: Hand, signal: ControlSignal, *, checkpoint: 
             return _time_out_step(database, hand, signal)
         case HandBack():
             _hand_back(database, hand, signal.cause, signal.detail, isolated=signal.isolated, resource=signal.resource,
-                       checkpoint=checkpoint)  # fmt: skip
+                       checkpoint=checkpoint, delay=signal.delay, gate=signal.gate)  # fmt: skip
         case RunPaused():
             _hand_back(database, hand, "pause", str(signal))
         case WorkerStopping():
@@ -75,15 +75,17 @@ def _end(database: Database, hand: Hand, event: str, reason: str, data: dict[str
 
 def _hand_back(
     database: Database, hand: Hand, cause: str, detail: str, *, isolated: bool | None = None,
-    resource: str | None = None, checkpoint: CheckpointRow | None = None,
+    resource: str | None = None, checkpoint: CheckpointRow | None = None, delay: float = 0.0,
+    gate: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    hand.event("hand_back", reason=detail, data={"cause": cause}, moves=True)
+    later = {"delay_seconds": round(delay, 3)} if delay else {}
+    hand.event("hand_back", reason=detail, data={"cause": cause, **later, **(gate or {})}, moves=True)
     write = hand.write(transition="hand_back", wake=(cause, detail), isolated=isolated, resource=resource,
-                       checkpoint=checkpoint)  # fmt: skip
+                       checkpoint=checkpoint, delay=delay)  # fmt: skip
     written = commit.execute(database, hand, write)
     if written.state == "cancelled":
         finished(database, hand)
-    else:
+    elif not delay:
         bell.ring()
 
 

@@ -15,7 +15,7 @@ from django.db.models import Max
 from django.db.models.functions import Now
 
 from durableops.checkpoints import codec
-from durableops.engine import bell
+from durableops.engine import bell, rates
 from durableops.engine.commands import kept_reason
 from durableops.errors import InputRefused, QuotaConflict, QuotaUnsafe
 from runs.models import AuditEntry, QuotaPolicy, Slot, Tenant, Worker
@@ -23,6 +23,10 @@ from runs.models.quota import HEAVIEST, HIGHEST_PRIORITY, MOST_SLOTS
 
 WORKERS_LOCK = (3341, 1)
 """Advisory lock: while a cap is set, no worker that knows of none may register (trigger `worker_takes_slots`)."""
+
+
+MOST_A_MINUTE = 1_000_000
+MOST_CALL_RATES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,17 @@ class Field:
     may_be_none: bool = False
     meaning: str
 
+    def check(self, name: str, value: Any) -> None:
+        """Raise InputRefused unless the value can be."""
+        if value is None and self.may_be_none:
+            return
+        if type(value) is not int or not self.lowest <= value <= self.highest:
+            none = ", or none" if self.may_be_none else ""
+            raise InputRefused(
+                f"{name} is {value!r}; give a whole number from {self.lowest} to {self.highest}{none}: {self.meaning}.",
+                path=f"/{name}",
+            )
+
 
 FIELDS: dict[str, Field] = {
     "running_cap": Field(
@@ -42,9 +57,15 @@ FIELDS: dict[str, Field] = {
     "weight": Field(lowest=1, highest=HEAVIEST, meaning="turns where another tenant has one"),
     "priority_min": Field(lowest=-HIGHEST_PRIORITY, highest=HIGHEST_PRIORITY, meaning="lowest priority of its runs"),
     "priority_max": Field(lowest=-HIGHEST_PRIORITY, highest=HIGHEST_PRIORITY, meaning="highest priority of its runs"),
+    "starts_per_minute": Field(
+        lowest=0, highest=MOST_A_MINUTE, may_be_none=True, meaning="runs started (or steps that use it begun) a minute"
+    ),
 }
-"""What can be set, and to what."""
-OF_RESOURCES = frozenset({"running_cap"})
+"""The numbers that can be set, and to what."""
+A_RATE = Field(lowest=0, highest=MOST_A_MINUTE, meaning="calls a minute; 0 lets none out")
+CALL_RATES = "call_rates"
+KNOWN = (*FIELDS, CALL_RATES)
+OF_RESOURCES = frozenset({"running_cap", "starts_per_minute"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,29 +124,42 @@ def set_quota(
         # A higher cap lets in what waited for it.
         transaction.on_commit(lambda: bell.ring(policy.running_cap or 1))
     policy.refresh_from_db()
+    rates.forget()
     return policy
 
 
-def checked(owner: Owner, changes: Mapping[str, Any]) -> dict[str, int | None]:
+def checked(owner: Owner, changes: Mapping[str, Any]) -> dict[str, Any]:
     """What was asked for, if it can be. Raises InputRefused."""
     if not changes:
-        raise InputRefused(f"nothing was changed; give one of {', '.join(FIELDS)}.")
+        raise InputRefused(f"nothing was changed; give one of {', '.join(KNOWN)}.")
     if owner.tenant is None:
         codec.check_key(owner.resource, what="resource")
     for name, value in changes.items():
-        field = FIELDS.get(name)
-        if field is None or (owner.tenant is None and name not in OF_RESOURCES):
-            known = sorted(OF_RESOURCES) if owner.tenant is None else list(FIELDS)
+        known = sorted(OF_RESOURCES) if owner.tenant is None else KNOWN
+        if name not in known:
             raise InputRefused(f"the quota of a {owner.kind} has no {name!r}; it has {', '.join(known)}.")
-        if value is None and field.may_be_none:
-            continue
-        if type(value) is not int or not field.lowest <= value <= field.highest:
-            none = ", or none" if field.may_be_none else ""
-            raise InputRefused(
-                f"{name} is {value!r}; give a whole number from {field.lowest} to {field.highest}{none}: "
-                f"{field.meaning}."
-            )
+        if name == CALL_RATES:
+            _check_call_rates(value)
+        else:
+            FIELDS[name].check(name, value)
     return dict(changes)
+
+
+def _check_call_rates(value: Any) -> None:
+    if not isinstance(value, dict) or len(value) > MOST_CALL_RATES:
+        raise InputRefused(
+            f"call_rates wants an object of at most {MOST_CALL_RATES} limits, such as"
+            ' {"tool:send": 600, "system:crm": 60}.',
+            path="/call_rates",
+        )
+    for name, limit in value.items():
+        kind, _, what = str(name).partition(":")
+        if kind not in ("tool", "system") or not what:
+            raise InputRefused(
+                f"call_rates names {name!r}; name a tool or a system: tool:send, system:crm.", path="/call_rates"
+            )
+        codec.check_key(what, what=f"the name in {name!r}")
+        A_RATE.check(f"call_rates of {name}", limit)
 
 
 def _locked(owner: Owner, actor: str) -> QuotaPolicy:

@@ -12,7 +12,7 @@ from durableops.checkpoints.failures import safe_text
 from durableops.clock import uptime
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, summarize
-from durableops.engine import large_results, results
+from durableops.engine import admission, large_results, results
 from durableops.engine.calling import LiveCall, is_timeout
 from durableops.engine.checks import HandBack, check_may_go_on, stop_reason
 from durableops.engine.hand import FLUSH_AFTER_SECONDS, Hand
@@ -74,16 +74,28 @@ class Pending:
 def send_all(hand: Hand, pending: dict[int, Pending], *, concurrency: int) -> Logic[None]:
     """Send in rounds: what failed and may be tried again goes out once more, with its old key, after a pause."""
     waiting = list(pending.values())
+    admitted = len(waiting)
     while waiting:
-        waves = math.ceil(len(waiting) / concurrency)
-        yield from _commit_repeats(hand, [one for one in waiting if one.repeat_because], waves=waves)
-        waiting = [one for one in waiting if not one.done]
-        pause = yield from _one_round(hand, waiting, concurrency=concurrency)
-        waiting = [one for one in waiting if not one.done]
+        going, later = waiting[:admitted], waiting[admitted:]
+        waves = math.ceil(len(going) / concurrency)
+        yield from _commit_repeats(hand, [one for one in going if one.repeat_because], waves=waves)
+        going = [one for one in going if not one.done]
+        pause = yield from _one_round(hand, going, concurrency=concurrency)
+        waiting = [one for one in going if not one.done] + later
         if waiting:
             _withdraw_if_stopped(hand, waiting)
             yield Pause(pause)
             _withdraw_if_stopped(hand, waiting)
+            admitted = yield from _admit_again(hand, waiting)
+
+
+def _admit_again(hand: Hand, waiting: list[Pending]) -> Logic[int]:
+    """Repeats are calls as well: how many of them may go out now."""
+    try:
+        return (yield from admission.admit_calls(hand, waiting[0].prepared.tool, len(waiting)))
+    except HandBack as reason:
+        _withdraw_unsent(hand, waiting, reason)
+        raise
 
 
 def _one_round(hand: Hand, calls: list[Pending], *, concurrency: int) -> Logic[float]:
@@ -121,10 +133,15 @@ def _withdraw_if_stopped(hand: Hand, waiting: list[Pending]) -> None:
     reason = stop_reason(hand)
     if reason is None:
         return
+    _withdraw_unsent(hand, waiting, reason)
+    raise reason
+
+
+def _withdraw_unsent(hand: Hand, waiting: list[Pending], reason: ControlSignal) -> None:
+    """Withdraw those that certainly never left."""
     for one in waiting:
         if one.effect_id is not None and not one.maybe_sent:
             _note(hand, one, state="withdrawn", error=NotSent(f"not sent: {reason}"))
-    raise reason
 
 
 def _invoke(hand: Hand, one: Pending) -> Invoke:

@@ -17,9 +17,10 @@ from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints.codec import canonical, check_key, hash_hex
 from durableops.checkpoints.states import encode_state, state_from_input
 from durableops.conf import get_conf
-from durableops.engine import bell
+from durableops.engine import bell, rates
 from durableops.engine.plans import plan_id
-from durableops.errors import InputRefused, PayloadRefused, StartConflict
+from durableops.errors import InputRefused, PayloadRefused, RateLimited, StartConflict
+from durableops.limits.rate_limits import limiter
 from runs.ids import uuid7
 from runs.models import Tenant
 from runs.transitions import SOON_SECONDS, Cursor
@@ -110,7 +111,8 @@ def start(
 ) -> Started:
     """Start a run, or return the one that the same tenant and key started before.
 
-    Raises InputRefused, WorkflowNotFound, and StartConflict when the key stands for another workflow or input.
+    Its priority is brought into the range its tenant may use. Raises InputRefused, WorkflowNotFound, StartConflict when
+    the key stands for another workflow or input, and RateLimited when the tenant has started what it may in a minute.
     """
     if workflow.startswith(BUILT_IN):
         raise InputRefused(f"{workflow!r} is built in: the engine starts its runs itself, nobody else does.")
@@ -119,6 +121,11 @@ def start(
         check_key(start_key, what="start key")
     if not -100 <= priority <= 100:
         raise InputRefused(f"priority is {priority}; give a whole number from -100 to 100.")
+    known = _known(tenant, start_key, new) if rates.of_start(_fresh(tenant.pk)) else None
+    if known is not None:
+        return known
+    _admit(tenant)
+    priority = rates.priority_of(tenant.pk, priority)
     run_id = uuid7()
     try:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -130,6 +137,38 @@ def start(
             raise
         return _earlier(tenant, start_key, new)
     return Started(run_id=run_id, created=True)
+
+
+def _fresh(tenant_id: int) -> int:
+    """The tenant, with its policy read within the last second."""
+    if not rates.is_fresh():
+        rates.refresh(_fetch)
+    return tenant_id
+
+
+def _fetch(query: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        return list(cursor.fetchall())
+
+
+def _known(tenant: Tenant, start_key: str | None, new: NewRun) -> Started | None:
+    """What the key started before: asking again takes nothing from the rate."""
+    if start_key is None or not tenant.runs.filter(start_key=start_key).exists():
+        return None
+    return _earlier(tenant, start_key, new)
+
+
+def _admit(tenant: Tenant) -> None:
+    """Raise RateLimited when the tenant has started what it may in a minute."""
+    limits = rates.of_start(tenant.pk)
+    grant = limiter.take(limits)
+    if not grant.granted:
+        raise RateLimited(
+            f"tenant {tenant.slug!r} may start {limits[0].per_minute} runs a minute and has started them. Nothing was "
+            f"started; try again in {grant.wait_seconds:.0f} s with the same key.",
+            after_seconds=grant.wait_seconds,
+        )
 
 
 def insert(

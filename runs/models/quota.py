@@ -25,6 +25,10 @@ class QuotaPolicy(models.Model):
     priority_min = models.SmallIntegerField(default=-HIGHEST_PRIORITY, db_default=-HIGHEST_PRIORITY)
     priority_max = models.SmallIntegerField(default=HIGHEST_PRIORITY, db_default=HIGHEST_PRIORITY)
     """What its runs ask for is brought into this range when they start."""
+    starts_per_minute = models.IntegerField(null=True)
+    """Of a tenant: runs that may be started in a minute. Of a resource: entries of steps that use it."""
+    call_rates = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
+    """Calls a minute of a tenant's runs, by `tool:NAME` and `system:NAME`."""
     version = models.IntegerField(default=1)
     """Grows by one with each change: an edit names the one it was made from."""
     updated_at = models.DateTimeField(db_default=Now())
@@ -44,6 +48,9 @@ class QuotaPolicy(models.Model):
                 name="quota_policy_cap_sane",
             ),
             models.CheckConstraint(condition=Q(weight__gte=1, weight__lte=HEAVIEST), name="quota_policy_weight_sane"),
+            models.CheckConstraint(
+                condition=Q(starts_per_minute=None) | Q(starts_per_minute__gte=0), name="quota_policy_starts_sane"
+            ),
             models.CheckConstraint(
                 condition=Q(
                     priority_min__gte=-HIGHEST_PRIORITY,

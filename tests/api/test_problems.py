@@ -10,6 +10,8 @@ from django.urls import URLPattern, get_resolver
 
 from durableops.api import docs, reading
 from durableops.api.app import openapi_document, openapi_text
+from durableops.engine.quotas import Owner, set_quota
+from durableops.limits.rate_limits import Grant, limiter
 from tests.api.clients import Caller, read
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
@@ -176,3 +178,11 @@ def test_refused_caller_of_a_known_run_learns_no_more_than_of_an_unknown_one(acm
     one, two = caller.get(f"/runs/{run}"), caller.get(f"/runs/{uuid4()}")
     assert one.status_code == two.status_code == 403
     assert one.content == two.content
+
+
+def test_start_past_the_rate_says_when_to_try_again(acme, order, monkeypatch):
+    set_quota(Owner(tenant=acme), {"starts_per_minute": 60}, actor="ada", reason="to try it")
+    monkeypatch.setattr(limiter, "take", lambda limits, wanted=1: Grant(granted=0, wait_seconds=1.2))
+    response = Caller(acme, ["runs:start"]).start()
+    assert (response.status_code, response["Retry-After"]) == (429, "2")
+    assert response.json()["code"] == "quota.rate"

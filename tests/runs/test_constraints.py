@@ -225,6 +225,7 @@ VIOLATIONS = {
     "quota_policy_has_one_owner": lambda: QuotaPolicy.objects.create(tenant=make_tenant(), resource="scan"),
     "quota_policy_resource_unique": twice(lambda: QuotaPolicy.objects.create(resource="scan")),
     "quota_policy_cap_sane": lambda: QuotaPolicy.objects.create(resource="scan", running_cap=-1),
+    "quota_policy_starts_sane": lambda: QuotaPolicy.objects.create(resource="scan", starts_per_minute=-1),
     "quota_policy_weight_sane": lambda: QuotaPolicy.objects.create(resource="scan", weight=0),
     "quota_policy_priorities_sane": lambda: QuotaPolicy.objects.create(resource="scan", priority_min=2, priority_max=1),
     "slot_number_unique": lambda: Slot.objects.bulk_create([Slot(policy=a_policy(), number=1)] * 2),
