@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 from durableops.access import VERBS
 from durableops.console.access import WHO, Access
 from durableops.console.words import count_of, sentence
+from durableops.engine.compensation.owing import WORKFLOW
 from runs.models import Run, Wait
 from runs.states import OPEN, PARKED, State, operator_events
 
@@ -62,8 +63,12 @@ RUN_VERBS: dict[str, Verb] = {
              fits=lambda run: not run.cancel_requested
              and (run.state == State.RUNNING or "cancel" in operator_events(run.state)),
              wants="an open run that was not asked to stop yet", done="The run was", danger=True),
+        Verb(name="compensate", label="Compensate", fits=lambda run: run.is_terminal and run.workflow != WORKFLOW,
+             wants="a finished run that did something", done="Begun:", danger=True),
     )
 }  # fmt: skip
+GUARDED = ("retry", "cancel", "compensate")
+"""Verbs whose consequences the guard works out from the record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,15 +80,24 @@ class Button:
     danger: bool = False
 
 
-def buttons(run: Run, access: Access) -> list[Button]:
+def buttons(run: Run, access: Access, *, undoable: bool = False) -> list[Button]:
     """Every verb that fits the run's state; one the person's role lacks is shown with the reason."""
     found = []
     for verb in RUN_VERBS.values():
-        if verb.fits(run):
+        if verb.fits(run) and (undoable or verb.name != "compensate"):
             allowed = access.may_verb(verb.name, run.tenant_id)
             why_not = "" if allowed else f"needs {WHO[VERBS[verb.name]]} of {run.tenant.slug}"
             found.append(Button(verb=verb.name, label=verb.label, why_not=why_not, danger=verb.danger))
     return found
+
+
+def going_back(run: Run, access: Access) -> dict[str, bool]:
+    """Whether the person may let this run go on from an earlier checkpoint, and fork it there."""
+    back = "branch" in operator_events(run.state) and not (run.cancel_requested and not run.is_terminal)
+    return {
+        "goes_back": back and access.may_verb("retry_from", run.tenant_id),
+        "forks": run.workflow != WORKFLOW and access.may_verb("fork", run.tenant_id),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,17 +142,14 @@ class Meaning:
 def consequences(verb: str, run: Run, *, unsettled: Sequence[tuple[str, str, int]], children: int) -> list[Meaning]:
     """What the verb would do, before it is done. `unsettled` counts calls without an outcome by tool and class."""
     told = [Meaning(icon="info", text=text) for text in _EFFECTS[verb](run, children)]
-    if verb in ("retry", "resume", "recheck", "cancel"):
-        again = verb != "cancel"
+    if verb in ("resume", "recheck"):
         for tool, safety, number in unsettled:
-            told.append(Meaning(icon="triangle-alert", text=_unsettled_text(tool, safety, number, again=again)))
+            told.append(Meaning(icon="triangle-alert", text=_unsettled_text(tool, safety, number)))
     return told
 
 
-def _unsettled_text(tool: str, safety: str, number: int, *, again: bool) -> SafeString:
+def _unsettled_text(tool: str, safety: str, number: int) -> SafeString:
     calls = count_of(number, "call")
-    if not again:
-        return sentence("{} of <b>{}</b> ({}) have no recorded outcome and stay listed.", calls, tool, safety)
     return sentence("{} of <b>{}</b> ({}) have no recorded outcome and are sent again with their old keys.",
                        calls, tool, safety)  # fmt: skip
 
@@ -160,7 +171,6 @@ def _retrying(run: Run, children: int) -> list[SafeString]:
     return [
         sentence("It is reopened at checkpoint {}, step <b>{}</b>. Committed steps do not run again.",
                     run.head_seq, run.step_id),
-        sentence("Recorded calls of that step answer from the record; they are not sent again."),
     ]  # fmt: skip
 
 
@@ -202,12 +212,20 @@ def _cancelling(run: Run, children: int) -> list[SafeString]:
     lines = [
         sentence("It ends <b>cancelled</b>, for good{}.",
                     " at its next commit" if run.state == State.RUNNING else ""),
-        sentence("What it has done stays done: nothing is undone by itself."),
     ]  # fmt: skip
     if children:
         lines.append(sentence("{} below it {} cancelled too.", count_of(children, "open run"),
                                  "is" if children == 1 else "are"))  # fmt: skip
     return lines
+
+
+def _compensating(run: Run, children: int) -> list[SafeString]:
+    return [
+        sentence(
+            "A run of its own undoes what this one did, <b>newest first</b>, and waits where a person has to act."
+        ),
+        sentence("This run stays {}, and is not retried any more.", run.state.replace("_", " ")),
+    ]
 
 
 _EFFECTS: dict[str, Callable[[Run, int], list[SafeString]]] = {
@@ -222,4 +240,5 @@ _EFFECTS: dict[str, Callable[[Run, int], list[SafeString]]] = {
     "reject": _cancelling,
     "extend": _extending,
     "cancel": _cancelling,
+    "compensate": _compensating,
 }

@@ -48,7 +48,7 @@ class RunPage:
     """How many runs per tenant a filtered page looked at before it stopped; 0 when it did not have to stop."""
 
 
-def _ranges(scan: Scan, *, order: str, beyond: str, limit: int, select: str) -> str:
+def _ranges(scan: Scan, *, order: str, beyond: str, limit: int, select: str, window: int = 0) -> str:
     """The bounded walk: every range in its index's order, then the conditions on what it brought."""
     bounds = ["r.tenant_id = t.id"]
     states = ""
@@ -61,7 +61,7 @@ def _ranges(scan: Scan, *, order: str, beyond: str, limit: int, select: str) -> 
         bounds.append("r.created_at >= %(since)s")
     if beyond:
         bounds.append(f"(r.created_at, r.id) {beyond} (%(cursor_at)s, %(cursor_id)s)")
-    window = WINDOW if scan.where else limit
+    window = (window or WINDOW) if scan.where else limit
     where = f"WHERE {' AND '.join(scan.where)}" if scan.where else ""
     return f"""
         SELECT {select} FROM unnest(%(tenants)s::int[]) t(id) {states} CROSS JOIN LATERAL (
@@ -70,6 +70,18 @@ def _ranges(scan: Scan, *, order: str, beyond: str, limit: int, select: str) -> 
                 ORDER BY r.created_at {order}, r.id {order} LIMIT {window}
             ) w {where} ORDER BY w.created_at {order}, w.id {order} LIMIT {limit}
         ) x"""
+
+
+def everything(asked: RunFilter, tenant: Tenant, *, most: int, window: int) -> tuple[str, dict[str, Any]]:
+    """A SELECT of the ids of all runs that match in one tenant, and its parameters; so many are looked at per range.
+
+    The same walk as the list and its number.
+    """
+    scan = asked.first_page().scan()
+    if scan.nothing or tenant.pk not in tenants_of(scan, [tenant]):
+        return "SELECT r.id, r.created_at FROM runs_run r WHERE false", {}
+    sql = _ranges(scan, order="DESC", beyond="", limit=most, select="x.id, x.created_at", window=window)
+    return sql, _params(scan, [tenant.pk], None)
 
 
 def _params(scan: Scan, tenants: Sequence[int], cursor: tuple[datetime, UUID] | None) -> dict[str, Any]:

@@ -15,11 +15,14 @@ from durableops.console import actions, payloads, story
 from durableops.console.access import WHO, Access
 from durableops.console.plans import plan_steps
 from durableops.console.run_timeline import timeline_tab, traceback_of
+from durableops.engine.compensation.owing import UNDOABLE
+from durableops.engine.compensation.ways import ways
 from durableops.masking import mask
 from runs.models import (
     Artifact,
     AuditEntry,
     Checkpoint,
+    Compensation,
     Decision,
     IdempotencyRecord,
     LogLine,
@@ -53,11 +56,11 @@ def head(run: Run, access: Access) -> dict[str, Any]:
         run=run, now=clock.now(), waits=waits, switches=_switches(run), workers=_workers(run),
         parked_because=_parked_because(run),
     )  # fmt: skip
-    steps = plan_steps(run)
+    steps, found = plan_steps(run), counts(run)
     return {
         "run": run,
         "story": story.tell(facts),
-        "buttons": actions.buttons(run, access),
+        "buttons": actions.buttons(run, access, undoable=found["undoable"] != "0"),
         "approvals": actions.approvals(run, waits, access),
         "sendable": actions.sendable(run, waits, access),
         "extendable": actions.extendable(run, waits, access),
@@ -68,7 +71,7 @@ def head(run: Run, access: Access) -> dict[str, Any]:
         "now": facts.now,
         "wait": waits[0] if waits and run.state == State.WAITING else None,
         "deadline_left": (run.deadline_at - facts.now).total_seconds() if run.deadline_at else None,
-        "counts": counts(run),
+        "counts": found,
     }
 
 
@@ -109,10 +112,24 @@ def counts(run: Run) -> dict[str, str]:
         f"(SELECT count(*) FROM (SELECT 1 FROM {table} WHERE run_id = %(run)s LIMIT %(cap)s) x)"
         for table in tables.values()
     )
+    undoing = {
+        "compensations": "(SELECT count(*) FROM runs_compensation WHERE run_id = %(run)s)",
+        "owed": "(SELECT count(*) FROM runs_compensation WHERE run_id = %(run)s AND state NOT IN ('done', 'waived'))",
+        "undoable": _UNDOABLE if run.is_terminal else "0",
+    }
+    params: dict[str, Any] = {"run": run.pk, "cap": COUNT_CAP + 1, "tools": [way.of for way in ways()]}
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {parts}", {"run": run.pk, "cap": COUNT_CAP + 1})
+        cursor.execute(f"SELECT {parts}, {', '.join(undoing.values())}", params)
         row = cursor.fetchone()
-    return {name: f"{COUNT_CAP:,}+" if n > COUNT_CAP else f"{n:,}" for name, n in zip(tables, row, strict=True)}
+    names = [*tables, *undoing]
+    return {name: f"{COUNT_CAP:,}+" if n > COUNT_CAP else f"{n:,}" for name, n in zip(names, row, strict=True)}
+
+
+# Whether anything is left that could be undone.
+_UNDOABLE = f"""(SELECT count(*) FROM (
+    SELECT 1 FROM runs_effect e LEFT JOIN runs_compensation c ON c.effect_id = e.id
+    WHERE e.run_id = %(run)s AND e.tool = ANY(%(tools)s::text[]) AND {UNDOABLE} AND coalesce(c.state, 'owed') = 'owed'
+    LIMIT 1) x)"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +155,7 @@ class Part:
 
 PER_PAGE = 100
 NEWS_CAP = 1000
+UNDONE_SHOWN = 50
 
 
 def _part(found: QuerySet[Any], key: str, window: Window) -> Part:
@@ -162,7 +180,7 @@ def events_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
 
 def checkpoints_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
     rows = Checkpoint.objects.filter(run=run).defer("state", "output").select_related("plan")
-    return {"part": _part(rows, "seq", window)}
+    return {"part": _part(rows, "seq", window), **actions.going_back(run, access)}
 
 
 def effects_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
@@ -170,7 +188,8 @@ def effects_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
     sight = access.sees_payloads(run.tenant_id)
     for row in part.rows:
         row.shown = payloads.show("request", row.request_summary, sight=sight) if row.request_summary else None
-    return {"part": part}
+    undone = Compensation.objects.filter(run=run).select_related("effect").defer("effect__result")
+    return {"part": part, "undone": undone.order_by("-effect_id")[:UNDONE_SHOWN]}
 
 
 def decisions_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:

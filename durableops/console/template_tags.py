@@ -36,6 +36,29 @@ def chip(state: str) -> SafeString:
     return format_html('<span class="chip" data-state="{}">{}{}</span>', shown.key, icon(shown.icon), shown.word)
 
 
+_UNDO = {"owed": ("warning", "hourglass"), "proposed": ("in_review", "user-check"), "approved": ("queued", "check"),
+         "running": ("running", "play"), "failed": ("failed", "circle-x"), "done": ("succeeded", "circle-check"),
+         "waived": ("", "circle-slash")}  # fmt: skip
+
+
+@register.simple_tag
+def undo_word(state: str) -> SafeString:
+    """The state of a compensation in a table cell."""
+    colour, shown = _UNDO.get(state, ("", "circle-dot"))
+    return format_html('<span class="word" data-state="{}">{}{}</span>', colour, icon(shown), state)
+
+
+_BULK = {"running": ("running", "play"), "paused": ("paused", "pause"), "done": ("succeeded", "circle-check"),
+         "aborted": ("failed", "ban"), "preview": ("info", "search")}  # fmt: skip
+
+
+@register.simple_tag
+def bulk_chip(state: str) -> SafeString:
+    """The state of a bulk action as a chip."""
+    colour, shown = _BULK.get(state, ("", "circle-dot"))
+    return format_html('<span class="chip" data-state="{}">{}{}</span>', colour, icon(shown), state)
+
+
 @register.simple_tag
 def state_word(state: str) -> SafeString:
     """A state in a table cell."""
@@ -161,6 +184,12 @@ def joined(values: Any) -> str:
 def at(mapping: Mapping[str, Any], key: str) -> Any:
     """One entry of a mapping, or nothing."""
     return mapping.get(key, "")
+
+
+@register.filter
+def attribute(thing: Any, name: str) -> Any:
+    """One named figure of a value."""
+    return getattr(thing, name, "")
 
 
 @register.filter

@@ -6,6 +6,9 @@ from django.urls import path
 
 from durableops.console import database as database  # connects its receiver
 from durableops.console.views import (
+    branching,
+    bulk,
+    compensation,
     events,
     files,
     front,
@@ -36,6 +39,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/", run.show, name="run"),
     path("runs/<uuid:run_id>/live/", run.live, name="run_live"),
     path("runs/<uuid:run_id>/checkpoints/<int:seq>/", run.checkpoint, name="checkpoint"),
+    path("runs/<uuid:run_id>/checkpoints/<int:seq>/<slug:verb>/", branching.ask, name="branch"),
     path("runs/<uuid:run_id>/effects/<int:effect_id>/", run.effect, name="effect"),
     path("runs/<uuid:run_id>/files/<int:artifact_id>/", files.read, name="artifact"),
     path("runs/<uuid:run_id>/files/<int:artifact_id>/link/", files.link, name="artifact_link"),
@@ -47,6 +51,11 @@ urlpatterns = [
     path("runs/<uuid:run_id>/do/<slug:verb>/", verbs.run_verb, name="run_verb"),
     path("inbox/", inbox.show, name="inbox"),
     path("inbox/<slug:queue>/<slug:key>/<slug:verb>/", inbox.claim, name="inbox_claim"),
+    path("compensations/<int:compensation_id>/", compensation.show, name="compensation"),
+    path("compensations/<int:compensation_id>/<slug:verb>/", compensation.decide, name="compensation_verb"),
+    path("bulk/", bulk.show, name="bulks"),
+    path("bulk/<int:bulk_id>/", bulk.one, name="bulk"),
+    path("bulk/<int:bulk_id>/<slug:verb>/", bulk.act, name="bulk_verb"),
     path("workers/", workers.show, name="workers"),
     path("workers/<uuid:worker_id>/kill/", workers.kill, name="worker_kill"),
     path("people/<slug:slug>/", people.show, name="people"),

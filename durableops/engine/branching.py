@@ -169,7 +169,7 @@ def fork(
             message = f"run {before.pk} was started before."
             return Done(run_id=before.pk, state=before.state, settled=True, message=message)
         found = _checkpoint(run, seq, "fork")
-        definition = _definition(run, found)
+        definition = definition_of(run, found)
         guard.check(cursor, "fork", run.pk, plan_hash, seq=seq)
         original = state_text(run, found)
         text = edited(definition, original, state)
@@ -212,7 +212,7 @@ def state_text(run: Run, found: Checkpoint) -> str:
     return text
 
 
-def _definition(run: Run, found: Checkpoint) -> WorkflowDefinition:
+def definition_of(run: Run, found: Checkpoint) -> WorkflowDefinition:
     """Today's code for the checkpoint. Raises TransitionRefused when it cannot safely read it."""
     plan = found.plan
     recorded = RecordedPlan(

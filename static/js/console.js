@@ -81,6 +81,18 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("[data-close]") && dialog?.open) { event.preventDefault(); dialog.close(); }
 });
 
+// Ticking: one box for all of its page; shown only where it works.
+function readyTicks() {
+  for (const box of document.querySelectorAll("[data-tick-all]")) box.hidden = false;
+}
+readyTicks();
+document.addEventListener("htmx:afterSwap", readyTicks);
+document.addEventListener("change", (event) => {
+  const name = event.target.dataset?.tickAll;
+  if (!name) return;
+  for (const box of event.target.form.querySelectorAll(`input[name="${name}"]`)) box.checked = event.target.checked;
+});
+
 // The zone button switches between the browser's zone and UTC.
 const zoneButton = document.querySelector("[data-zone-switch]");
 if (zoneButton) {

@@ -6,12 +6,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
 from durableops.access import Permission
 from durableops.console import demo, urls
-from durableops.engine import file_links
+from durableops.engine import file_links, guard
+from durableops.engine.bulk import capture
+from durableops.engine.bulk.capture import Selection
+from durableops.engine.bulk.verbs import verb
 from runs.models import Membership, PauseSwitch
 from tests.factories import (
     CAST,
@@ -26,6 +30,7 @@ from tests.factories import (
     make_worker,
     now,
 )
+from tests.runs.compensation_violations import make_compensation
 
 HOUR = timedelta(hours=1)
 SOMEBODY = {"viewer", "operator", "reviewer", "admin", "stranger"}
@@ -44,6 +49,12 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "runs_table": ([], SOMEBODY, None),
     "inbox": ([], SOMEBODY, None),
     "inbox_claim": (["doubt", "the doubt", "claim"], None, SETTLERS),
+    "branch": (["run", 0, "retry-from"], OPERATORS, OPERATORS),
+    "compensation": (["compensation"], MEMBERS, None),
+    "compensation_verb": (["compensation", "waive"], None, SETTLERS),
+    "bulks": ([], SOMEBODY, OPERATORS),
+    "bulk": (["bulk"], MEMBERS, None),
+    "bulk_verb": (["bulk", "start"], None, OPERATORS),
     "workers": ([], SOMEBODY, None),
     "worker_kill": (["worker"], None, OPERATORS),
     "start": ([], SOMEBODY, OPERATORS),
@@ -73,8 +84,8 @@ def scene(simple, settings, monkeypatch, media):
     monkeypatch.setattr(demo, "kill", lambda worker, **more: None)  # whose it is to do is asked before
     worker = make_worker()
     make_run(state="running", worker=worker)
-    run = make_run(state="waiting", head_seq=1)
-    make_checkpoint(run, seq=2)
+    run = make_run(state="waiting", head_seq=2)
+    make_checkpoint(run, seq=1)
     # A right that is given by name, to whatever role.
     Membership.objects.filter(user=make_person("reviewer")).update(reads_prompts=True)
     artifact = make_artifact(run, readable_by="members")
@@ -88,8 +99,17 @@ def scene(simple, settings, monkeypatch, media):
         "artifact": artifact.pk,
         "prompt": make_prompt(run).pk,
         "token": file_links.make(artifact, actor="ann").token,
+        "compensation": make_compensation(tenant=run.tenant).pk,
+        "bulk": capture.preview(verb("cancel"), Selection(words="1", ids=[run.pk]), tenant=run.tenant, actor="ann").pk,
+        "plan": plan_of(run),
         "switch": PauseSwitch.objects.create(scope="tenant", tenant=run.tenant, actor="ann", reason="why").pk,
     }
+
+
+def plan_of(run) -> str:
+    """What going back to its start would send again, as the dialog names it."""
+    with connection.cursor() as cursor:
+        return guard.plan(cursor, "retry_from", run.pk, seq=0).hash
 
 
 def test_every_route_is_in_the_matrix_and_names_its_permission():
@@ -116,6 +136,9 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
         "username": "new",
         "role": "viewer",
         "workflow": "simple" if route == "start" else "",
+        "verb": "cancel",
+        "run": scene["run"],
+        "plan_hash": scene["plan"],
     }
     answer = getattr(browser, method)(address, given)
     if allowed is None:
@@ -130,7 +153,7 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
         assert answer.status_code == (403 if name in MEMBERS else lost)
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "retry", "recheck", "extend", "cancel"])
+@pytest.mark.parametrize("verb", ["pause", "resume", "retry", "recheck", "extend", "cancel", "compensate"])
 @pytest.mark.parametrize("name", ["viewer", "reviewer", "stranger"])
 def test_verbs_change_nothing_for_people_without_the_role(signed_in, verb, name):
     run = make_run()

@@ -9,7 +9,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import render
 
 from durableops.access import Permission
-from durableops.console import diffs, payloads, run_page
+from durableops.console import actions, diffs, payloads, run_page
 from durableops.console.http import ConsoleRequest, context_for, page
 from runs.models import Checkpoint, IdempotencyRecord, Run
 
@@ -62,6 +62,7 @@ def checkpoint(request: ConsoleRequest, run_id: UUID, seq: int) -> HttpResponse:
     states = diffs.states(run, (found.state_seq, against))
     context = {
         **context_for(request, "runs"), "run": run, "checkpoint": found, "against": against, "sight": sight,
+        **actions.going_back(run, request.access),
         "state": payloads.show("state", states.get(found.state_seq), sight=sight),
         "output": payloads.show("output", found.output, sight=sight),
         "diff": diffs.lines(states.get(against), states.get(found.state_seq)) if sight and against != seq else [],

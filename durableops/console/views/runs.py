@@ -14,6 +14,7 @@ from durableops.access import Permission
 from durableops.console import columns, listing
 from durableops.console.filters import RunFilter
 from durableops.console.http import YEAR_SECONDS, ConsoleRequest, context_for, page
+from durableops.engine.bulk.verbs import verbs
 
 
 def list_context(request: ConsoleRequest, asked: RunFilter) -> dict[str, Any]:
@@ -31,6 +32,11 @@ def list_context(request: ConsoleRequest, asked: RunFilter) -> dict[str, Any]:
         "columns": columns.shown(asked.columns, many_tenants=many_tenants),
         "heads": columns.COLUMNS,
         "numbers": columns.NUMBERS,
+        "bulk_verbs": [
+            one
+            for one in verbs()
+            if one.offered and any(access.may_verb(one.name, tenant.pk) for tenant in access.tenants)
+        ],
     }
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Count
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
@@ -15,12 +16,13 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from durableops.access import Permission
-from durableops.console import actions, payloads
+from durableops.console import actions, guarding, payloads
 from durableops.console.http import ConsoleRequest, context_for, page, said
 from durableops.console.views.run import live_context
-from durableops.engine import commands, reviewing
+from durableops.engine import commands, compensating, guard, reviewing
 from durableops.engine.commands import Done
-from durableops.errors import DurableOpsError, InputRefused, TransitionRefused
+from durableops.engine.guard import Plan
+from durableops.errors import DurableOpsError, InputRefused, PlanChanged, TransitionRefused
 from runs.models import IdempotencyRecord, Run, Wait
 from runs.states import OPEN
 
@@ -36,12 +38,13 @@ _COMMANDS: dict[str, Callable[..., Done]] = {
     "unpin": reviewing.unpin,
     "reject": reviewing.reject,
     "extend": commands.extend_deadline,
+    "compensate": compensating.compensate,
 }
 
 
 @page("GET", "POST", permission=Permission.VIEW)
 def run_verb(request: ConsoleRequest, run_id: UUID, verb: str) -> HttpResponse:
-    """Pause, resume, retry, recheck, extend or cancel one run."""
+    """Pause, resume, retry, recheck, extend, cancel or compensate one run."""
     run = request.access.run(run_id)
     known = actions.RUN_VERBS.get(verb)
     if known is None:
@@ -53,12 +56,17 @@ def run_verb(request: ConsoleRequest, run_id: UUID, verb: str) -> HttpResponse:
     if known.needs_reason and not reason:
         return _ask(request, run, known, wrong="Say why: the reason stands in the audit.")
     given: dict[str, Any] = {}
+    if verb in ("retry", "compensate"):
+        given["plan_hash"] = request.POST.get("plan_hash") or None
+    if verb == "cancel":
+        given["done"] = request.POST.get("done") or commands.WHAT_WAS_DONE[0]
     if verb in ("extend", "retry"):
-        given["deadline_at"] = deadline = _instant(request, "deadline_at")
+        given["deadline_at"] = deadline = instant(request, "deadline_at")
         if verb == "extend" and deadline is None:
             return _ask(request, run, known, wrong="Give the new deadline as a date and time.")
     return answered(request, run, lambda: _COMMANDS[verb](
-        run.pk, tenant=run.tenant, actor=request.access.actor, reason=reason, **given), known.done)  # fmt: skip
+        run.pk, tenant=run.tenant, actor=request.access.actor, reason=reason, **given), known.done,
+        again=lambda wrong: _ask(request, run, known, wrong=wrong, status=409))  # fmt: skip
 
 
 @page("GET", "POST", permission=Permission.VIEW)
@@ -89,7 +97,7 @@ def extend_wait(request: ConsoleRequest, run_id: UUID, wait_id: int) -> HttpResp
     request.access.require_verb("extend", run.tenant)
     if request.method == "GET":
         return _ask_extension(request, run, wait)
-    reason, until = request.POST.get("reason", "").strip(), _instant(request, "expires_at")
+    reason, until = request.POST.get("reason", "").strip(), instant(request, "expires_at")
     if not reason or until is None:
         wrong = "Give the new end as a date and time." if reason else "Say why: the reason stands in the audit."
         return _ask_extension(request, run, wait, wrong=wrong)
@@ -101,18 +109,26 @@ def _ask_extension(request: ConsoleRequest, run: Run, wait: Wait, *, wrong: str 
     context = {
         **context_for(request, "runs"), "run": run, "wait": wait, "wrong": wrong,
         "fits": wait.state == "open" and wait.expires_at is not None,
-        "expires_at": request.POST.get("expires_at") or _suggested(wait.expires_at),
+        "expires_at": request.POST.get("expires_at") or suggested(wait.expires_at),
         "reason": request.POST.get("reason", ""),
     }  # fmt: skip
     return dialog(request, "extend_wait", context, status=422 if wrong else 200)
 
 
-def answered(request: ConsoleRequest, run: Run, command: Callable[[], Done], done: str) -> HttpResponse:
-    """Call the verb; answer with the run as it is afterwards, also when it refused."""
+def answered(
+    request: ConsoleRequest, run: Run, command: Callable[[], Done], done: str,
+    again: Callable[[str], HttpResponse] | None = None,
+) -> HttpResponse:  # fmt: skip
+    """Call the verb; answer with the run as it is afterwards, also when it refused.
+
+    When only its consequences have changed since they were shown, `again` shows them as they are now.
+    """
     status, kind = 200, "info"
     try:
         text = f"{done} {command().message}"
     except (TransitionRefused, InputRefused) as refused:
+        if again is not None and isinstance(refused, PlanChanged):
+            return again(str(refused))
         text, status, kind = str(refused), 409 if isinstance(refused, TransitionRefused) else 422, "error"
     except DurableOpsError as error:
         if error.http_status == 404:
@@ -130,7 +146,7 @@ def answered(request: ConsoleRequest, run: Run, command: Callable[[], Done], don
     return response
 
 
-def _ask(request: ConsoleRequest, run: Run, verb: actions.Verb, *, wrong: str = "") -> HttpResponse:
+def _ask(request: ConsoleRequest, run: Run, verb: actions.Verb, *, wrong: str = "", status: int = 0) -> HttpResponse:
     unsettled = [
         (row["tool"], row["safety"], row["n"])
         for row in IdempotencyRecord.objects.filter(run=run, state__in=["intended", "in_doubt"])
@@ -138,15 +154,23 @@ def _ask(request: ConsoleRequest, run: Run, verb: actions.Verb, *, wrong: str = 
     ]  # fmt: skip
     children = Run.objects.filter(parent=run, state__in=sorted(OPEN))[:1000].count() if verb.name == "cancel" else 0
     fits = verb.fits(run)
+    plan = _plan(verb.name, run) if verb.name in actions.GUARDED else None
+    means = actions.consequences(verb.name, run, unsettled=unsettled, children=children)
     context = {
         **context_for(request, "runs"), "run": run, "verb": replace(verb), "wrong": wrong, "fits": fits,
-        "means": actions.consequences(verb.name, run, unsettled=unsettled, children=children),
+        "means": means + (guarding.meanings(plan) if plan else []), "plan_hash": plan.hash if plan else "",
+        "asks_what_was_done": plan is not None and verb.name == "cancel" and bool(plan.of("undo", "task")),
         "asks_deadline": verb.name == "extend"
         or (verb.name == "retry" and run.deadline_at is not None and run.deadline_at <= timezone.now()),
-        "deadline_at": request.POST.get("deadline_at") or _suggested(run.deadline_at),
+        "deadline_at": request.POST.get("deadline_at") or suggested(run.deadline_at),
         "reason": request.POST.get("reason", ""),
     }  # fmt: skip
-    return dialog(request, "verb", context, status=422 if wrong else 200)
+    return dialog(request, "verb", context, status=status or (422 if wrong else 200))
+
+
+def _plan(verb: str, run: Run) -> Plan:
+    with connection.cursor() as cursor:
+        return guard.plan(cursor, verb, run.pk)
 
 
 def _ask_decision(request: ConsoleRequest, run: Run, wait: Wait, verb: str, *, wrong: str = "") -> HttpResponse:
@@ -166,13 +190,13 @@ def dialog(request: ConsoleRequest, name: str, context: dict[str, Any], *, statu
     return response
 
 
-def _suggested(present: datetime | None) -> str:
+def suggested(present: datetime | None) -> str:
     """A day later than now or than it is, whichever is later, as the field wants it."""
     now = timezone.now()
     return f"{timezone.localtime(max(present or now, now) + timedelta(days=1)):%Y-%m-%dT%H:%M}"
 
 
-def _instant(request: ConsoleRequest, name: str) -> datetime | None:
+def instant(request: ConsoleRequest, name: str) -> datetime | None:
     """An instant as a person gave it, in their zone."""
     try:
         found = parse_datetime(request.POST.get(name, ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import connection, transaction
@@ -23,13 +24,19 @@ def find(bulk_id: int, *, tenant: Tenant) -> Bulk:
     return found
 
 
-def start(bulk_id: int, *, tenant: Tenant, actor: str, reason: str, plan_hash: str | None = None) -> Bulk:
+def start(
+    bulk_id: int, *, tenant: Tenant, actor: str, reason: str, plan_hash: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Bulk:  # fmt: skip
     """Begin to execute a previewed action: exactly the runs that were captured. Starting twice is refused.
 
-    So is starting one whose plan is not what was shown any more; the plan is then made anew.
+    So is starting one whose plan is not what was shown any more; the plan is then made anew. `arguments`, if given,
+    replace those of the preview.
     """
     _refuse_changed(bulk_id, tenant, plan_hash)
-    return _move(bulk_id, "start", "running", {"preview"}, tenant=tenant, actor=actor, reason=reason)
+    return _move(
+        bulk_id, "start", "running", {"preview"}, tenant=tenant, actor=actor, reason=reason, arguments=arguments
+    )
 
 
 def _refuse_changed(bulk_id: int, tenant: Tenant, shown: str | None) -> None:
@@ -75,7 +82,10 @@ def discard(bulk_id: int, *, tenant: Tenant) -> None:
         bulk.delete()
 
 
-def _move(bulk_id: int, what: str, target: str, sources: set[str], *, tenant: Tenant, actor: str, reason: str) -> Bulk:
+def _move(
+    bulk_id: int, what: str, target: str, sources: set[str], *, tenant: Tenant, actor: str, reason: str,
+    arguments: Mapping[str, Any] | None = None,
+) -> Bulk:  # fmt: skip
     said = kept_reason(reason.strip())
     if not said:
         raise InputRefused("a bulk action wants a reason; it stands in the audit.", path="/reason")
@@ -87,9 +97,11 @@ def _move(bulk_id: int, what: str, target: str, sources: set[str], *, tenant: Te
         bulk.state, bulk.held_by = target, actor if target in ("paused", "aborted") else ""
         if what == "start":
             bulk.actor, bulk.reason, bulk.started_at = actor, said, now
+            if arguments is not None:
+                bulk.arguments = verb(bulk.verb).read(arguments)
         if bulk.is_final:
             bulk.finished_at = now
-        bulk.save(update_fields=["state", "held_by", "actor", "reason", "started_at", "finished_at"])
+        bulk.save(update_fields=["state", "held_by", "actor", "reason", "arguments", "started_at", "finished_at"])
         _audit(bulk, what, actor=actor, reason=said, before={"state": before})
     return bulk
 

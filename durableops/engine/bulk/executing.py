@@ -26,7 +26,7 @@ MESSAGE_CHARACTERS = 2000
 
 _NEXT = """
 SELECT i.seq, i.run_id, i.facts FROM runs_bulk_item i JOIN runs_bulk b ON b.id = i.bulk_id
-WHERE i.bulk_id = %s AND b.state = 'running' AND i.state = 'pending' AND i.due_at <= now()
+WHERE i.bulk_id = %s AND b.state = 'running' AND i.state = 'pending' AND i.due_at <= statement_timestamp()
 ORDER BY i.due_at, i.seq LIMIT 1
 FOR UPDATE OF i SKIP LOCKED FOR SHARE OF b"""
 _SETTLE = """

@@ -35,6 +35,8 @@ class BulkVerb:
     arguments: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     """The keyword arguments of `apply` that the stored JSON means."""
     danger: bool = False
+    offered: bool = False
+    """Whether it is offered for any runs of the list; others are begun where their arguments are chosen."""
     ready: Callable[[Mapping[str, Any]], bool] = lambda arguments: True
     """Whether this process can do it, given the stored arguments; what it cannot is left to one that can."""
     guard: str = ""
@@ -71,11 +73,23 @@ def verbs() -> tuple[BulkVerb, ...]:
 
 
 register(BulkVerb(name="pause", label="Pause", apply=commands.pause, fits=f"{_in(OPEN)} AND NOT r.paused",
-                  wants="open runs that are not paused"))  # fmt: skip
+                  wants="open runs that are not paused", offered=True))  # fmt: skip
 register(BulkVerb(name="resume", label="Resume", apply=commands.resume, fits="r.paused",
-                  wants="paused runs"))  # fmt: skip
+                  wants="paused runs", offered=True))  # fmt: skip
 register(BulkVerb(name="retry", label="Retry", apply=commands.retry, fits=_in(sources("reopen")),
-                  wants="failed, timed out and exhausted runs", guard="retry"))  # fmt: skip
-register(BulkVerb(name="cancel", label="Cancel", apply=commands.cancel,
+                  wants="failed, timed out and exhausted runs", guard="retry", offered=True))  # fmt: skip
+
+
+def _what_was_done(given: Mapping[str, Any]) -> dict[str, Any]:
+    done = given.get("done", commands.WHAT_WAS_DONE[0])
+    if set(given) - {"done"} or done not in commands.WHAT_WAS_DONE:
+        raise InputRefused(
+            f"a bulk cancel takes `done`, one of {', '.join(commands.WHAT_WAS_DONE)}, and nothing else.",
+            path="/arguments",
+        )
+    return {"done": done}
+
+
+register(BulkVerb(name="cancel", label="Cancel", apply=commands.cancel, read=_what_was_done,
                   fits=f"{_in(OPEN)} AND NOT r.cancel_requested",
-                  wants="open runs that were not asked to stop yet", danger=True))  # fmt: skip
+                  wants="open runs that were not asked to stop yet", danger=True, offered=True))  # fmt: skip
