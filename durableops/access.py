@@ -27,7 +27,7 @@ class Permission(StrEnum):
     OPERATE = "runs:operate"
     DECIDE = "approvals:decide"
     SETTLE = "effects:settle"
-    """Say what became of an effect in doubt, and let a legacy system's queue go on."""
+    """Say what became of an effect in doubt or of a message nobody took, and let a queue or a destination go on."""
     REVIEW = "reviews:decide"
     """How runs go on that today's code cannot safely read: migrate, pin, reject."""
     ADMINISTER = "tenant:administer"
@@ -88,6 +88,11 @@ VERBS: dict[str, Permission] = {
     "pause_system": Permission.ADMINISTER,
     "resume_system": Permission.ADMINISTER,
     "move_call": Permission.OPERATE,
+    "retry_message": Permission.SETTLE,
+    "redeliver": Permission.SETTLE,
+    "skip_message": Permission.SETTLE,
+    "stop_destination": Permission.SETTLE,
+    "let_go_on": Permission.SETTLE,
     "migrate": Permission.REVIEW,
     "revert": Permission.REVIEW,
     "pin": Permission.REVIEW,

@@ -215,7 +215,14 @@ def make_message(run: Run, *, state: str = "pending", body: str = "{}", **over: 
     effect = over.pop("effect", None) or make_effect(
         run, safety="outbox", state="queued" if is_open else "succeeded", tool="mail", attempts=0
     )
-    OutboxBody.objects.get_or_create(effect=effect, defaults={"body": body, "open_messages": int(is_open)})
+    OutboxBody.objects.get_or_create(
+        effect=effect,
+        defaults={
+            "body": body,
+            "open_messages": int(is_open),
+            "delivered_messages": int(state == "delivered"),
+        },
+    )
     values: dict[str, Any] = {
         "tenant": run.tenant,
         "state": state,

@@ -13,6 +13,7 @@ from durableops.console.views import (
     files,
     front,
     inbox,
+    outbox,
     overview,
     pauses,
     people,
@@ -22,6 +23,7 @@ from durableops.console.views import (
     start,
     styleguide,
     verbs,
+    webhooks,
     workers,
 )
 
@@ -56,6 +58,12 @@ urlpatterns = [
     path("bulk/", bulk.show, name="bulks"),
     path("bulk/<int:bulk_id>/", bulk.one, name="bulk"),
     path("bulk/<int:bulk_id>/<slug:verb>/", bulk.act, name="bulk_verb"),
+    path("outbox/", outbox.show, name="outbox"),
+    path("outbox/destinations/<slug:verb>/", outbox.destination_verb, name="destination_verb"),
+    path("outbox/messages/<int:message_id>/", outbox.message, name="message"),
+    path("outbox/messages/<int:message_id>/<slug:verb>/", outbox.message_verb, name="message_verb"),
+    path("webhooks/<slug:slug>/", webhooks.show, name="webhooks"),
+    path("webhooks/<slug:slug>/<uuid:endpoint_id>/", webhooks.endpoint, name="webhook"),
     path("workers/", workers.show, name="workers"),
     path("workers/<uuid:worker_id>/kill/", workers.kill, name="worker_kill"),
     path("people/<slug:slug>/", people.show, name="people"),

@@ -79,6 +79,16 @@ def read(url: str, *, allow_http: bool) -> Target:
     return Target(scheme=parts.scheme, host=host, port=port or (443 if parts.scheme == "https" else 80), path=path)
 
 
+def shown_host(url: str) -> str:
+    """What lists show of an address: its host, and the port if it is not the usual one."""
+    try:
+        target = read(url, allow_http=True)
+    except InputRefused:
+        return "(an address that cannot be read)"
+    usual = 443 if target.scheme == "https" else 80
+    return target.host if target.port == usual else f"{target.host}:{target.port}"
+
+
 def resolve(host: str, port: int) -> list[str]:
     """The numbers a host has now, each of which may be connected to. Raises NotSent, AddressRefused when one may not.
 

@@ -10,7 +10,18 @@ import pytest
 from playwright.sync_api import expect
 
 from runs.models import RunEvent
-from tests.factories import make_checkpoint, make_effect, make_plan, make_run, make_wait, make_worker, now
+from tests.factories import (
+    make_checkpoint,
+    make_effect,
+    make_endpoint,
+    make_lane,
+    make_message,
+    make_plan,
+    make_run,
+    make_wait,
+    make_worker,
+    now,
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -37,9 +48,19 @@ def addresses():
     awaited = make_wait(asked, name="paid", correlation="INV-7")
     failed = make_run(state="failed", error_class="builtins.ValueError", error_message="no " * 100)
     make_run(state="running", worker=worker)
+    make_worker(kind="relay", destinations=["mail"])
+    poison = make_message(waiting, state="poisoned", error_message="no such address " * 10, attempts=3, sendings=3)
+    make_message(waiting)
+    endpoint = make_endpoint(url="https://hooks.example/" + "a" * 200)
+    delivered = make_message(
+        failed, state="delivered", lane=make_lane(failed, destination=f"webhook:{endpoint.pk}"), endpoint=endpoint
+    )
     tabs = ["timeline", "events", "checkpoints", "effects", "decisions", "logs", "audit"]
     return [
         "/overview/", "/runs/", "/runs/?q=foo:bar", "/runs/?view=people", "/workers/", "/pauses/",
+        "/outbox/", "/outbox/?tenant=acme&destination=mail", f"/outbox/messages/{poison.pk}/",
+        f"/outbox/messages/{delivered.pk}/", "/inbox/?queue=undelivered", "/webhooks/acme/",
+        f"/webhooks/acme/{endpoint.pk}/",
         "/people/acme/", "/runs/start/", "/styleguide/", "/api/v1/docs", "/nowhere/", "/runs/?cols=workflow,key,labels",
         *(f"/runs/{waiting.pk}/?tab={tab}" for tab in tabs), f"/runs/{failed.pk}/",
         f"/runs/{waiting.pk}/checkpoints/2/", f"/runs/{waiting.pk}/effects/{effect.pk}/",

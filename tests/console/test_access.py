@@ -16,13 +16,15 @@ from durableops.engine import file_links, guard
 from durableops.engine.bulk import capture
 from durableops.engine.bulk.capture import Selection
 from durableops.engine.bulk.verbs import verb
-from runs.models import Membership, PauseSwitch
+from runs.models import Membership, OutboxDestination, PauseSwitch
 from tests.factories import (
     CAST,
     make_artifact,
     make_checkpoint,
     make_doubt,
     make_effect,
+    make_endpoint,
+    make_message,
     make_person,
     make_prompt,
     make_run,
@@ -55,6 +57,12 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "bulks": ([], SOMEBODY, OPERATORS),
     "bulk": (["bulk"], MEMBERS, None),
     "bulk_verb": (["bulk", "start"], None, OPERATORS),
+    "outbox": ([], SOMEBODY, None),
+    "destination_verb": (["let_go_on"], None, SETTLERS),
+    "message": (["message"], MEMBERS, None),
+    "message_verb": (["message", "redeliver"], None, SETTLERS),
+    "webhooks": (["acme"], {"admin"}, {"admin"}),
+    "webhook": (["acme", "endpoint"], {"admin"}, {"admin"}),
     "workers": ([], SOMEBODY, None),
     "worker_kill": (["worker"], None, OPERATORS),
     "start": ([], SOMEBODY, OPERATORS),
@@ -102,6 +110,11 @@ def scene(simple, settings, monkeypatch, media):
         "compensation": make_compensation(tenant=run.tenant).pk,
         "bulk": capture.preview(verb("cancel"), Selection(words="1", ids=[run.pk]), tenant=run.tenant, actor="ann").pk,
         "plan": plan_of(run),
+        "destination": OutboxDestination.objects.create(
+            tenant=run.tenant, name="mail", stopped_by="ann", stopped_at=now()
+        ).pk,
+        "message": make_message(run, state="delivered").pk,
+        "endpoint": make_endpoint().pk,
         "switch": PauseSwitch.objects.create(scope="tenant", tenant=run.tenant, actor="ann", reason="why").pk,
     }
 
@@ -132,7 +145,9 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
         "expires_at": f"{now().year + 2}-01-01T12:00",
         "scope": "tenant:acme",
         "tenant": "acme",
-        "act": "put",
+        "act": "enable" if route == "webhook" else "put",
+        "destination": "mail",
+        "url": "https://93.184.216.34/in",
         "username": "new",
         "role": "viewer",
         "workflow": "simple" if route == "start" else "",

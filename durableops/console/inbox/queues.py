@@ -5,3 +5,4 @@ from __future__ import annotations
 from durableops.console.inbox import compensation as compensation
 from durableops.console.inbox import doubts as doubts
 from durableops.console.inbox import reviews as reviews
+from durableops.console.inbox import undelivered as undelivered

@@ -12,6 +12,8 @@ from durableops.access import Permission
 from durableops.console import figures, listing
 from durableops.console.filters import NEWEST_EVENTS, VIEWS, RunFilter
 from durableops.console.http import ConsoleRequest, context_for, page
+from durableops.console.inbox.frame import shown_count
+from durableops.console.inbox.undelivered import Undelivered
 from runs.models import PauseSwitch
 
 _TILES = (
@@ -57,6 +59,7 @@ def overview_context(request: ConsoleRequest) -> dict[str, Any]:
         "recovery": figures.recovery(access.tenant_ids),
         "waiting": figures.waiting(access.tenant_ids),
         "due": figures.approvals_due(access.tenant_ids, now=now),
+        "undelivered": shown_count(Undelivered().count(access.tenant_ids)),
         "workers": living,
         "lost": lost,
         "fired": figures.clocks_fired(access.tenant_ids),

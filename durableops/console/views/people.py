@@ -24,7 +24,7 @@ SHOWN = 500
 @page("GET", "POST", permission=Permission.ADMINISTER)
 def show(request: ConsoleRequest, slug: str) -> HttpResponse:
     """The page; POST does one thing and shows a secret it made once, here and never again."""
-    tenant = _tenant(request, slug)
+    tenant = administered_tenant(request, slug)
     if request.method == "GET":
         return _answer(request, tenant)
     act = _ACTS.get(request.POST.get("act", ""))
@@ -42,7 +42,8 @@ def show(request: ConsoleRequest, slug: str) -> HttpResponse:
     return redirect("console:people", slug=tenant.slug)
 
 
-def _tenant(request: ConsoleRequest, slug: str) -> Tenant:
+def administered_tenant(request: ConsoleRequest, slug: str) -> Tenant:
+    """A tenant whose admin this person is. Raises Http404, NotAllowed."""
     tenant = next((t for t in request.access.tenants if t.slug == slug), None)
     if tenant is None:
         raise Http404("There is no such tenant.")
