@@ -22,7 +22,7 @@ class Command(BaseCommand):
     help = "Remove what is old enough and nothing needs any more, or (--dry-run) say what that is and what stays."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="change nothing: say what would go, and what stays")
+        parser.add_argument("--dry-run", action="store_true", help="remove nothing: say what would go, and what stays")
         parser.add_argument("--preview", type=int, metavar="ID", help="do what this dry run said, or say what differs")
         parser.add_argument("--tenant", help="with --dry-run: look at one tenant only")
         parser.add_argument("--most", type=int, metavar="RUNS", help="with --dry-run: look at so many runs at most")
@@ -42,14 +42,15 @@ class Command(BaseCommand):
 
     def _dry(self, database: Database, options: dict[str, Any]) -> dict[str, Any]:
         tenant = existing_tenant(options["tenant"]) if options["tenant"] else None
+        # What a rule or a hold that was lifted has made due is due now: the cleaner begins with these, too.
+        relooks.look_again_at_all(database)
         as_of = database.fetch("SELECT clock_timestamp()")[0][0]
         seen = preview.look(database, as_of, tenant=tenant, most=options["most"])
         stored = preview.store(seen, tenant=tenant, by=ACTOR)
         return {"preview": stored.pk, "rule": stored.rule, **seen.as_json()}
 
     def _clean(self, database: Database, wanted: int | None) -> dict[str, Any]:
-        while relooks.look_again(database):
-            pass
+        relooks.look_again_at_all(database)
         if wanted is None:
             as_of = database.fetch("SELECT clock_timestamp()")[0][0]
             stored = preview.store(preview.look(database, as_of), tenant=None, by=ACTOR)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from durableops.upkeep.invariants.check import SETTLED, Check
 
+# Nobody needs a temporary file or a raw prompt to find out what happened.
+_GONE = "s.cleaned - 'temp_file' - 'raw_prompt'"
+
 CHECKS = (
     Check(
         name="open_run_is_whole",
@@ -18,14 +21,14 @@ CHECKS = (
         name="what_is_not_settled_is_whole",
         promise=14,
         looks_at="every effect without an outcome and everything that is owed",
-        broken="""
+        broken=f"""
             SELECT e.id, format('it is %%s, and what tells about it had gone: %%s', e.state, s.cleaned)
             FROM runs_effect e JOIN runs_summary s ON s.run_id = e.run_id
-            WHERE e.state IN ('queued', 'intended', 'in_doubt') AND s.closed_at IS NOT NULL
+            WHERE e.state IN ('queued', 'intended', 'in_doubt') AND {_GONE} <> '{{}}'
             UNION ALL
             SELECT c.effect_id, format('undoing it is %%s, and what tells about it had gone: %%s', c.state, s.cleaned)
             FROM runs_compensation c JOIN runs_summary s ON s.run_id = c.run_id
-            WHERE c.state NOT IN ('done', 'waived') AND s.closed_at IS NOT NULL""",
+            WHERE c.state NOT IN ('done', 'waived') AND {_GONE} <> '{{}}'""",
     ),
     Check(
         name="what_is_held_by_law_is_whole",

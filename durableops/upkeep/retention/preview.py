@@ -15,7 +15,7 @@ from uuid import UUID
 
 from durableops.engine.database import Database
 from durableops.upkeep.retention.cleaner import Between, Cleaned, Cleaner
-from runs.models import Cleanup, LegalHold, RetentionPreview, RetentionRule, Tenant
+from runs.models import Cleanup, LegalHold, Relook, RetentionPreview, RetentionRule, Tenant
 
 BATCH = 200
 SAMPLES = 3
@@ -199,6 +199,7 @@ def reasons(stored: RetentionPreview) -> list[str]:
     found["rules were set"] = RetentionRule.objects.filter(pk__gt=stored.rule).count()
     found["legal holds were placed"] = LegalHold.objects.filter(placed_at__gt=stored.made_at).count()
     found["legal holds were lifted"] = LegalHold.objects.filter(lifted_at__gt=stored.made_at).count()
+    found["requests to look again were followed"] = Relook.objects.filter(done_at__gt=stored.made_at).count()
     others = Cleanup.objects.filter(at__gte=stored.made_at).exclude(cutoff__lte=stored.as_of).count()
     found["another cleaner removed what became due later"] = others
     return [f"{number} {what}" for what, number in found.items() if number]

@@ -33,6 +33,12 @@ SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM seen),
     (SELECT s.id FROM seen s ORDER BY s.retain_at, s.id LIMIT 1)"""
 
 
+def look_again_at_all(database: Database) -> None:
+    """Follow every request that is there."""
+    while look_again(database):
+        pass
+
+
 def look_again(database: Database) -> bool:
     """Take one batch of one request. Returns whether there was anything to do."""
     with database.transaction() as cursor:
