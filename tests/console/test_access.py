@@ -109,12 +109,12 @@ def scene(simple, settings, monkeypatch, media):
         "token": file_links.make(artifact, actor="ann").token,
         "compensation": make_compensation(tenant=run.tenant).pk,
         "bulk": capture.preview(verb("cancel"), Selection(words="1", ids=[run.pk]), tenant=run.tenant, actor="ann").pk,
-        "plan": plan_of(run),
         "destination": OutboxDestination.objects.create(
             tenant=run.tenant, name="mail", stopped_by="ann", stopped_at=now()
         ).pk,
         "message": make_message(run, state="delivered").pk,
         "endpoint": make_endpoint().pk,
+        "plan": plan_of(run),  # of the facts as they are by now
         "switch": PauseSwitch.objects.create(scope="tenant", tenant=run.tenant, actor="ann", reason="why").pk,
     }
 
