@@ -29,6 +29,8 @@ _ERRORS: tuple[type[errors.DurableOpsError], ...] = (
     errors.ArtifactDamaged,
     errors.SealBroken,
     errors.PromptNotFound,
+    errors.DoubtNotFound,
+    errors.SystemNotFound,
     errors.TransitionRefused,
     errors.StartConflict,
     errors.EventConflict,

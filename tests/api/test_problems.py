@@ -42,6 +42,9 @@ def concrete(path: str) -> str:
         .replace("<int:wait_id>", "999999999")
         .replace("<int:file_id>", "999999999")
         .replace("<int:prompt_id>", "999999999")
+        .replace("<int:doubt_id>", "999999999")
+        .replace("<int:effect_id>", "999999999")
+        .replace("<name>", "ledger")
         or "nowhere/at/all"
     )
 

@@ -411,7 +411,16 @@ def test_write_that_the_database_refuses_fails_the_step_and_never_the_worker(eng
     def a(run: Any):
         run.call(send, resource="x")
         run._hand.keep(
-            {"name": "a", "data_class": "junk", "content_type": "", "content_hash": "c", "size_bytes": 1, "path": ""}
+            {
+                "name": "a",
+                "data_class": "junk",
+                "content_type": "",
+                "content_hash": "c",
+                "size_bytes": 1,
+                "path": "",
+                "readable_by": "members",
+                "sealed_with": "",
+            }
         )
 
     one_step(a)

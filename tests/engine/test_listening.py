@@ -20,7 +20,7 @@ def test_an_error_of_the_engine_itself_ends_the_worker_instead_of_leaving_its_ru
     def fail(*_: object, **__: object):
         raise TypeError("the engine is broken")
 
-    claims = [[SimpleNamespace(run_id=uuid7(), tenant_id=1)]]
+    claims = [[SimpleNamespace(run_id=uuid7(), tenant_id=1, weight=1)]]
 
     def claim(*_: object, **__: object):
         return claims.pop() if claims else sys.exit("the worker went on and left its run behind")
