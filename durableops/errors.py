@@ -24,7 +24,9 @@ The tree::
       CompensationNotFound        404
       TransitionRefused           the run's state does not allow this event (409)
         PlanChanged               what a verb would do is not what was shown any more (409)
+          PlanWanted              ... or was never shown, and would send something again (409)
       BulkRefused                 the bulk action's state does not allow this (409)
+        BulkPlanChanged           ... or it would do other things than were shown (409)
       StartConflict               same start key, other input (409)
       EventConflict               same event id, other content (409)
       QuotaConflict               somebody else changed the quota meanwhile (409)
@@ -173,6 +175,12 @@ class BulkRefused(DurableOpsError):
     http_status = 409
 
 
+class BulkPlanChanged(BulkRefused):
+    """What the bulk action would send again is not what was shown, or was not shown; `plan` is what it would."""
+
+    code = "bulk.plan_changed"
+
+
 class ArtifactNotFound(DurableOpsError):
     """There is no such file of this run, or it belongs to somebody else."""
 
@@ -258,6 +266,12 @@ class PlanChanged(TransitionRefused):
         super().__init__(detail, **more)
         self.plan = plan
         self.context["plan"] = plan
+
+
+class PlanWanted(PlanChanged):
+    """The verb would send something again, and nobody was shown what; `plan` is what it would do."""
+
+    code = "run.plan_wanted"
 
 
 class StartConflict(DurableOpsError):

@@ -17,6 +17,7 @@ from durableops.api import (
     doubts,
     events,
     files,
+    plans,
     problems,
     prompts,
     runs,
@@ -65,6 +66,7 @@ problems.install(api)
 api.add_router("/runs", runs.router)
 api.add_router("/runs", story.router)
 api.add_router("/runs", verbs.router)
+api.add_router("/runs", plans.router)
 api.add_router("/runs", files.router)
 api.add_router("/runs", prompts.router)
 api.add_router("/events", events.router)
@@ -83,7 +85,7 @@ def openapi_document() -> dict[str, Any]:
 def openapi_text() -> str:
     """The description as it is served; addresses do not change while a process lives."""
     document: dict[str, Any] = json.loads(json.dumps(api.get_openapi_schema(path_prefix=f"{PREFIX}/")))
-    for shown_as_parameters in ("RunQuery", "RowQuery", "DoubtQuery"):
+    for shown_as_parameters in ("RunQuery", "RowQuery", "DoubtQuery", "PlanQuery"):
         document["components"]["schemas"].pop(shown_as_parameters, None)
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path in document["paths"].values():

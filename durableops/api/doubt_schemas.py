@@ -8,11 +8,11 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from durableops.api.schemas import Reason, RunError, VerbRequest
+from durableops.api.paging import LARGEST_ID
+from durableops.api.plans import PlannedCalls
+from durableops.api.schemas import GuardedRequest, Reason, RunError
 from durableops.api.schemas import Request as Body
 from durableops.engine.settlements import LONGEST_ID, MAX_EVIDENCE_CHARACTERS
-
-LARGEST_ID = 2**63 - 1
 
 
 class DoubtQuery(BaseModel):
@@ -27,16 +27,13 @@ class DoubtVerb(Body):
     reason: Reason = ""
 
 
-class SettleRequest(VerbRequest):
+class SettleRequest(GuardedRequest):
     how: Literal["happened", "did_not", "compensate", "give_up"]
     downstream_id: str = Field("", max_length=LONGEST_ID, description="The other side's id of what was made.")
     result: Any = Field(
         None, description="What the step gets, if it happened. Left out, just the id where there is one."
     )
     evidence: str = Field("", max_length=MAX_EVIDENCE_CHARACTERS, description="How it is known.")
-    plan_hash: str | None = Field(
-        None, pattern="^[0-9a-f]{64}$", description="As the doubt showed it: refused if the facts have changed since."
-    )
 
 
 class Doubt(BaseModel):
@@ -82,6 +79,8 @@ class SettlingChoice(BaseModel):
     offered: bool
     why_not: str
     means: list[str] = Field(description="What it would do.")
+    calls: list[PlannedCalls] = Field(description="What it would do, as a plan tells it of every verb.")
+    harmless: bool = Field(description="Whether it may be said without a `plan_hash`.")
 
 
 class DoubtDetail(Doubt):

@@ -21,15 +21,15 @@ from durableops.api.doubt_schemas import (
     SettleRequest,
     SettlingChoice,
 )
+from durableops.api.paging import LARGEST_ID, refuse_unknown
+from durableops.api.plans import PlannedCalls
 from durableops.api.schemas import RunError, VerbDone, VerbRequest
 from durableops.api.verbs import done
-from durableops.engine import choices, doubts, settling
+from durableops.engine import choices, doubts, guard, settling
 from durableops.engine.settlements import Settlement
-from durableops.errors import DoubtNotFound, InputRefused
+from durableops.errors import DoubtNotFound
 from durableops.masking import mask, mask_text
 from runs import models
-
-LARGEST_ID = 2**63 - 1
 
 router = Router(tags=["doubts"])
 
@@ -52,11 +52,7 @@ def _verb[V: Callable[..., Status[VerbDone]]](path: str, verb: str, name: str, s
 def listed(request: HttpRequest, query: Annotated[DoubtQuery, Query()]) -> DoubtPage:
     """Doubts, oldest first: those that are open, also of runs that ended, or those that were settled."""
     client = client_of(request)
-    if unknown := sorted(set(request.GET) - DoubtQuery.model_fields.keys()):
-        raise InputRefused(
-            f"{unknown[0][:80]!r} is not a parameter; there are: {', '.join(DoubtQuery.model_fields)}.",
-            path=unknown[0][:80], place="query",
-        )  # fmt: skip
+    refuse_unknown(request, DoubtQuery)
     rows = models.Doubt.objects.filter(
         tenant=client.tenant, settled_at__isnull=query.state == "open", pk__gt=query.after
     )
@@ -79,16 +75,19 @@ def detail(request: HttpRequest, doubt_id: int) -> DoubtDetail:
         raise DoubtNotFound(f"there is no doubt {doubt_id} here.")
     found = choices.choices(row, row.run)
     offered = [
-        SettlingChoice(how=one.how, offered=one.is_offered, why_not=one.why_not, means=list(one.means))
+        SettlingChoice(
+            how=one.how, offered=one.is_offered, why_not=one.why_not, means=list(one.means),
+            calls=[PlannedCalls(**line.as_json()) for line in one.plan.lines], harmless=one.plan.is_harmless,
+        )
         for one in found.offered
-    ]
+    ]  # fmt: skip
     return DoubtDetail(**_doubt(row, client).model_dump(), choices=offered, plan_hash=found.plan_hash)
 
 
 @_verb("settle", "settle", "settle_doubt", "Say what became of an effect in doubt")
 def settle(request: HttpRequest, doubt_id: int, body: SettleRequest) -> Status[VerbDone]:
     """Settle a doubt, once. Refused (409) if it was settled, if `did_not` cannot be known yet, or if the facts behind
-    `plan_hash` have changed."""
+    `plan_hash` have changed. `did_not` needs it where the call would be sent again."""
     client = client_of(request)
     said = Settlement(
         how=body.how, downstream_id=body.downstream_id, evidence=body.evidence, result=body.result,
@@ -97,7 +96,7 @@ def settle(request: HttpRequest, doubt_id: int, body: SettleRequest) -> Status[V
     return done(
         settling.settle(
             _known(doubt_id), tenant=client.tenant, actor=client.actor, reason=body.reason, settlement=said,
-            plan_hash=body.plan_hash,
+            plan_hash=body.plan_hash or guard.UNSEEN,
         )
     )  # fmt: skip
 

@@ -8,9 +8,13 @@ from datetime import datetime
 from uuid import UUID
 
 from django.core import signing
+from django.http import HttpRequest
+from pydantic import BaseModel
 
 from durableops.checkpoints.codec import hash_hex
 from durableops.errors import InputRefused
+
+LARGEST_ID = 2**63 - 1
 
 _SALT = "durableops.api.cursor"
 MAX_CURSOR_CHARACTERS = 500
@@ -48,3 +52,12 @@ def from_cursor(text: str, *, filters: str) -> Position:
 
 def _refused(why: str) -> InputRefused:
     return InputRefused(f"cursor is not accepted: {why}. Begin again without one.", path="cursor", place="query")
+
+
+def refuse_unknown(request: HttpRequest, known: type[BaseModel], *, what: str = "parameter") -> None:
+    """Refuse a parameter that nobody reads: whoever mistypes one is told."""
+    if unknown := sorted(set(request.GET) - known.model_fields.keys()):
+        name = unknown[0][:80]
+        raise InputRefused(
+            f"{name!r} is not a {what}; there are: {', '.join(known.model_fields)}.", path=name, place="query"
+        )

@@ -24,7 +24,7 @@ DOCS_PATH = "/api/v1/docs"
 RETRY_AFTER_SECONDS = 5
 LONGEST_DETAIL = 2000
 # Facts of an error that clients may rely on; whatever else an error carries is for our own logs.
-_TOLD = ("run", "state", "wanted", "needs")
+_TOLD = ("run", "state", "wanted", "needs", "plan")
 
 logger = logging.getLogger("durableops.api")
 
@@ -138,4 +138,5 @@ def _invalid(error: ValidationError) -> HttpResponse:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, str | int | bool) else str(value)
+    # A plan is told whole: whoever was refused looks at it and asks again with its hash.
+    return value if isinstance(value, str | int | bool | dict) else str(value)

@@ -15,6 +15,7 @@ from durableops.api import reading
 from durableops.api.auth import client_of
 from durableops.api.bodies import idempotency_key, refuse_far
 from durableops.api.described import REFUSALS, asks
+from durableops.api.paging import refuse_unknown
 from durableops.api.schemas import Instant, Run, RunPage, RunSummary, StartRequest
 from durableops.checkpoints.codec import check_key
 from durableops.engine.start import start as start_run
@@ -93,11 +94,7 @@ def list_runs(request: HttpRequest, query: Annotated[RunQuery, Query()]) -> RunP
     With `workflow`, `label` or several states a page may be short, even empty, and still have a `next`: go on until it
     is null.
     """
-    if unknown := sorted(set(request.GET) - RunQuery.model_fields.keys()):
-        raise InputRefused(
-            f"{unknown[0][:80]!r} is not a filter; there are: {', '.join(RunQuery.model_fields)}.",
-            path=unknown[0][:80], place="query",
-        )  # fmt: skip
+    refuse_unknown(request, RunQuery, what="filter")
     wanted = reading.RunFilter(
         states=[state.value for state in query.state],
         workflow=_text(query.workflow, "workflow") if query.workflow else "",

@@ -41,6 +41,16 @@ Instant = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_iso)]
 Reason = Annotated[str, Field(max_length=MAX_REASON_CHARACTERS, description="Kept in the audit.")]
 
 
+PlanHash = Annotated[
+    str,
+    Field(
+        pattern="^[0-9a-f]{64}$",
+        description="Of the plan you were shown. Refused (409) with the plan as it is now if that has changed; needed "
+        "where something would be sent again.",
+    ),
+]
+
+
 class _Request(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -73,7 +83,13 @@ class VerbRequest(_Request):
     reason: Reason = Field(min_length=1)
 
 
-class RetryRequest(VerbRequest):
+class GuardedRequest(VerbRequest):
+    """A verb that may send something again."""
+
+    plan_hash: PlanHash | None = None
+
+
+class RetryRequest(GuardedRequest):
     deadline_at: Instant | None = Field(None, description="Needed when the run's deadline has passed.")
 
 

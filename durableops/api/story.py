@@ -13,13 +13,12 @@ from pydantic import BaseModel, Field
 from durableops.access import Permission
 from durableops.api.auth import Client, client_of, no_such_run
 from durableops.api.described import REFUSALS, asks
+from durableops.api.paging import LARGEST_ID, refuse_unknown
 from durableops.api.schemas import Effect, EffectPage, Happening, RunError, Timeline
-from durableops.errors import InputRefused
 from durableops.masking import mask, mask_text
 from runs.models import IdempotencyRecord, Run, RunEvent
 
 MAX_PAGE = 500
-LARGEST_ID = 2**63 - 1
 MAY_QUOTE_PAYLOADS = ("error", "traceback")
 """What an author's exception says, and where: for tokens with `payloads:read`."""
 
@@ -75,11 +74,7 @@ def _run(client: Client, run_id: UUID) -> Run:
 def _page[M: (RunEvent, IdempotencyRecord)](
     request: HttpRequest, rows: QuerySet[M], query: RowQuery
 ) -> tuple[list[M], int | None]:
-    if unknown := sorted(set(request.GET) - RowQuery.model_fields.keys()):
-        raise InputRefused(
-            f"{unknown[0][:80]!r} is not a parameter; there are: {', '.join(RowQuery.model_fields)}.",
-            path=unknown[0][:80], place="query",
-        )  # fmt: skip
+    refuse_unknown(request, RowQuery)
     found = list(rows.filter(pk__gt=query.after).order_by("pk")[: query.limit + 1])
     shown = found[: query.limit]
     return shown, shown[-1].pk if len(found) > query.limit else None

@@ -10,12 +10,11 @@ from durableops.access import VERBS, Permission
 from durableops.api.auth import client_of
 from durableops.api.described import REFUSALS, asks
 from durableops.api.doubt_schemas import QueuedCall, System, SystemList, SystemQueue
+from durableops.api.paging import LARGEST_ID
 from durableops.api.schemas import MoveRequest, VerbDone
 from durableops.api.verbs import done
 from durableops.engine import system_view, systems
 from durableops.errors import SystemNotFound
-
-LARGEST_ID = 2**63 - 1
 
 router = Router(tags=["systems"])
 

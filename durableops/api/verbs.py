@@ -14,7 +14,7 @@ from durableops.api.auth import client_of
 from durableops.api.bodies import refuse_far
 from durableops.api.described import REFUSALS, asks
 from durableops.api.schemas import RetryRequest, VerbDone, VerbRequest
-from durableops.engine import commands
+from durableops.engine import commands, guard
 from durableops.engine.commands import Done
 from runs.states import State
 
@@ -55,14 +55,18 @@ def resume(request: HttpRequest, run_id: UUID, body: VerbRequest) -> Status[Verb
 
 @_verb("retry", "Retry a run that ended badly")
 def retry(request: HttpRequest, run_id: UUID, body: RetryRequest) -> Status[VerbDone]:
-    """Reopen a failed, timed out or exhausted run at its last checkpoint. Committed steps do not run again."""
+    """Reopen a failed, timed out or exhausted run at its last checkpoint. Committed steps do not run again.
+
+    Where calls would be sent again, or would be in doubt, it needs the `plan_hash` of `GET /runs/{id}/plans/retry`.
+    """
     client = client_of(request)
     refuse_far(body.deadline_at, path="/deadline_at")
     return done(
         commands.retry(
-            run_id, tenant=client.tenant, actor=client.actor, reason=body.reason, deadline_at=body.deadline_at
+            run_id, tenant=client.tenant, actor=client.actor, reason=body.reason, deadline_at=body.deadline_at,
+            plan_hash=body.plan_hash or guard.UNSEEN,
         )
-    )
+    )  # fmt: skip
 
 
 def done(what: Done) -> Status[VerbDone]:

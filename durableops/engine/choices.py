@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
 
 from durableops.authoring import registry
-from durableops.checkpoints.codec import hash_hex
+from durableops.engine import guard
 from durableops.engine.compensation.ways import known_or_by_hand
+from durableops.engine.guard import Line, Plan
 from durableops.engine.sender import whether_quiet
-from durableops.errors import PlanChanged
 from runs.models import Doubt, IdempotencyRecord, Run
 from runs.states import TERMINAL, State
 
@@ -35,10 +35,18 @@ class Choice:
     """Why it is not offered just now; empty when it is."""
     means: tuple[str, ...]
     """What it would do, in sentences."""
+    plan: Plan
+    """What it would do, as the guard tells it of every verb."""
 
     @property
     def is_offered(self) -> bool:
         return not self.why_not
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "how": self.how, "label": self.label, "why_not": self.why_not, "means": list(self.means),
+            "calls": [line.as_json() for line in self.plan.lines], "harmless": self.plan.is_harmless,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +60,7 @@ class Choices:
         return next((choice for choice in self.offered if choice.how == how), None)
 
     def as_json(self) -> dict[str, Any]:
-        return {"plan_hash": self.plan_hash, "choices": [asdict(choice) for choice in self.offered]}
+        return {"verb": "settle", "plan_hash": self.plan_hash, "choices": [choice.as_json() for choice in self.offered]}
 
 
 def choices(doubt: Doubt, run: Run) -> Choices:
@@ -69,28 +77,45 @@ def choices(doubt: Doubt, run: Run) -> Choices:
         ):  # fmt: skip
             why_not = f"{busy[0].upper()}{busy[1:]}." if how == "did_not" and busy else ""
             lines = (*means, *_queue(effect), *goes_on)
-            found.append(Choice(how=how, label=LABELS[how], why_not=why_not, means=lines))
+            found.append(Choice(how=how, label=LABELS[how], why_not=why_not, means=lines, plan=plan(doubt, run, how)))
         if effect.holds_system:
-            found.append(Choice(how="release", label=LABELS["release"], why_not="", means=_release(effect)))
+            nothing = Plan(verb="release", lines=(), hash=plan_hash(doubt, run))
+            found.append(
+                Choice(how="release", label=LABELS["release"], why_not="", means=_release(effect), plan=nothing)
+            )
     return Choices(offered=tuple(found), plan_hash=plan_hash(doubt, run))
 
 
-def plan_hash(doubt: Doubt, run: Run) -> str:
-    """Of the facts that decide what an answer would do."""
+def plan(doubt: Doubt, run: Run, how: str) -> Plan:
+    """The guard's plan of settling a doubt like this."""
     effect = doubt.effect
-    facts = [doubt.pk, doubt.settled_as, effect.state, effect.holds_system, run.state in TERMINAL, run.cancel_requested]
-    return hash_hex(repr(facts))
+    match how:
+        case "happened":
+            category = "reused"
+        case "did_not":
+            category = "unsent" if run.state in TERMINAL or run.cancel_requested else "again"
+        case "compensate":
+            category = "undo" if known_or_by_hand(effect.tool).how == "tool" else "task"
+        case _:
+            category = "given_up"
+    line = Line(category=category, tool=effect.tool, safety=effect.safety, calls=1, runs=1, samples=(effect.resource,))
+    return Plan(verb="settle", lines=(line,), hash=plan_hash(doubt, run))
 
 
-def check_plan(doubt: Doubt, run: Run, given: str | None) -> None:
-    """Raise PlanChanged when what somebody was shown is not what would be done now."""
-    if given is not None and given != plan_hash(doubt, run):
-        raise PlanChanged(
-            f"what is known of {doubt.effect.tool} for {doubt.effect.resource!r} has changed since it was shown. "
-            "Nothing was changed; look at it again.",
-            run=run.pk, state=run.state, event="settle", wanted="the facts that were shown",
-            plan=choices(doubt, run).as_json(),
-        )  # fmt: skip
+def plan_hash(doubt: Doubt, run: Run) -> str:
+    """Of the facts that decide what an answer would do: one for all answers, since they are shown together."""
+    effect = doubt.effect
+    return guard.hash_of(
+        "settle",
+        [doubt.pk, doubt.settled_as, effect.state, effect.holds_system, run.state in TERMINAL, run.cancel_requested],
+    )
+
+
+def check(doubt: Doubt, run: Run, how: str, given: str | None) -> None:
+    """Raise PlanChanged when what somebody was shown is not what would be done now. See `guard.check`."""
+    if given is not None:
+        shown = choices(doubt, run).as_json()
+        guard.insist(plan(doubt, run, how), given, run_id=run.pk, state=run.state, shown=shown)
 
 
 def _happened(effect: IdempotencyRecord) -> tuple[str, ...]:

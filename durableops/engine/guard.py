@@ -2,23 +2,29 @@
 
 A plan has a hash over the facts it was made of. A verb that is given the hash works it out anew under the run's lock
 and is refused if the facts have changed: the plan that was shown is the plan that is executed. Counting is done by the
-database, for one run and for all runs of a bulk action alike; no effect is loaded.
+database, for one run and for all runs of a bulk action alike; no effect is loaded. What a settlement would do is worked
+out from one effect by `choices`; it is a plan like these, and is insisted on here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import UUID
 
+from durableops.authoring import registry
+from durableops.checkpoints.codec import hash_hex
+from durableops.engine import migrating
 from durableops.engine.compensation.owing import FAMILY, UNDOABLE
 from durableops.engine.compensation.ways import COLUMNS, as_rows, ways
-from durableops.errors import PlanChanged
+from durableops.errors import PlanChanged, PlanWanted
 from runs.transitions import Cursor
 
 MOST_CALLS = 100_000
 """So many calls of one run are looked at; beyond that a plan says "at least"."""
+UNSEEN = ""
+"""Given instead of a hash by whoever was shown no plan: the verb is done if it is harmless, and else shows its plan."""
 
 # What becomes of a recorded call when its step is entered again in the same run.
 _AGAIN = """CASE
@@ -40,8 +46,14 @@ _CATEGORIES = {
     "retry": _AGAIN.format(reads_again="false"),
     "retry_from": _AGAIN.format(reads_again="true"),
     "fork": _ANEW,
+    # A migration may leave calls behind: then nothing of the record answers for them.
+    "migrate": "CASE WHEN concat(e.step_id, '/', e.tool) = ANY(%(left)s) THEN 'anew' ELSE "
+    + _AGAIN.format(reads_again="false")
+    + " END",
 }
 VERBS = (*_CATEGORIES, "compensate", "cancel")
+AT_CHECKPOINT = ("retry_from", "fork")
+"""Those that want to be told at which checkpoint."""
 
 # Whether a message was delivered by now changes nothing about what the verb does; the rest of a plan is its facts.
 _FACTS = """
@@ -57,7 +69,8 @@ WITH chosen AS (
     GROUP BY x.id, e.category, e.tool, e.safety
 )"""
 _HASHES = """
-SELECT x.id, encode(sha256(convert_to(concat_ws('|', '{verb}', %(seq)s::int, x.state, x.lineage, x.head_seq, x.fence,
+SELECT x.id, encode(sha256(convert_to(concat_ws('|', '{verb}', %(seq)s::int, %(more)s::text, x.state, x.lineage,
+    x.head_seq, x.fence,
     (SELECT string_agg(concat_ws(' ', k.category, k.tool, k.safety, k.calls), ',' ORDER BY k.category, k.tool, k.safety)
      FROM (SELECT CASE WHEN safety = 'outbox' AND '{verb}' <> 'fork' THEN 'outbox' ELSE category END AS category,
                   tool, safety, sum(calls) AS calls
@@ -139,53 +152,81 @@ class Plan:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether nothing goes out again that may have gone out before."""
-        return not self.of("again", "anew", "doubt")
+        """Whether nothing goes out again that may have gone out before, nor anything to undo it."""
+        return not self.of("again", "anew", "doubt") and not (self.verb == "compensate" and self.of("undo", "task"))
 
     def as_json(self) -> dict[str, Any]:
         return {
             "verb": self.verb,
             "plan_hash": self.hash,
+            "harmless": self.is_harmless,
             "calls": [line.as_json() for line in self.lines],
             "waits": self.waits,
         }
 
 
-def plan(cursor: Cursor, verb: str, run_id: UUID, *, seq: int | None = None) -> Plan:
-    """What the verb would do to this run, at this checkpoint where it takes one."""
+def plan(
+    cursor: Cursor, verb: str, run_id: UUID, *, seq: int | None = None, version: int | None = None
+) -> Plan:  # fmt: skip
+    """What the verb would do to this run: at this checkpoint where it takes one, to this version where it migrates.
+
+    Raises MigrationRefused and WorkflowNotFound for a migration that cannot be made.
+    """
     if verb in ("compensate", "cancel"):
         return _undoing(cursor, verb, run_id)
-    params = {"run": run_id, "seq": seq}
+    params = _params(run=run_id, seq=seq)
+    if verb == "migrate":
+        params |= _migration(cursor, run_id, version)
     cursor.execute(_facts(verb, _ONE) + _LINES, params)
     lines = [_line(row) for row in cursor.fetchall()]
     waits: dict[str, int] = {}
     if verb == "retry_from":
         cursor.execute(_WAITS, params)
         waits = dict(cursor.fetchall())
-    return Plan(verb=verb, lines=lines, hash=_hash(cursor, verb, run_id, seq), waits=waits)
+    cursor.execute(_facts(verb, _ONE) + _HASHES.format(verb=verb), params)
+    row = cursor.fetchone()
+    return Plan(verb=verb, lines=lines, hash="" if row is None else str(row[1]), waits=waits)
 
 
-def check(cursor: Cursor, verb: str, run_id: UUID, given: str | None, *, seq: int | None = None) -> None:
+def check(
+    cursor: Cursor, verb: str, run_id: UUID, given: str | None, *, seq: int | None = None, version: int | None = None
+) -> None:
     """Raise PlanChanged, with the plan as it is now, unless the facts are those that were shown.
 
-    Needs the run's row locked. None was shown no plan, and takes whatever is.
+    Needs the run's row locked. None takes whatever the plan is; UNSEEN takes only one that is harmless.
     """
     if given is None:
         return
-    present = plan(cursor, verb, run_id, seq=seq)
-    if present.hash != given:
-        cursor.execute("SELECT state FROM runs_run WHERE id = %s", [run_id])
-        raise PlanChanged(
-            f"what {verb.replace('_', ' ')} would do to run {run_id} has changed since it was shown. Nothing was done; "
-            "look at the plan as it is now.",
-            run=run_id, state=cursor.fetchone()[0], event=verb, wanted="the plan that was shown",
-            plan=present.as_json(),
-        )  # fmt: skip
+    present = plan(cursor, verb, run_id, seq=seq, version=version)
+    cursor.execute("SELECT state FROM runs_run WHERE id = %s", [run_id])
+    insist(present, given, run_id=run_id, state=cursor.fetchone()[0])
+
+
+def insist(
+    present: Plan, given: str | None, *, run_id: UUID, state: str, shown: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse what was not shown. `shown` is the plan as people are told it, where it is more than its calls."""
+    if given in (None, present.hash) or (given == UNSEEN and present.is_harmless):
+        return
+    doing = f"{present.verb.replace('_', ' ')} would do to run {run_id}"
+    kind, said, wanted = PlanChanged, f"what {doing} has changed since it was shown", "the plan that was shown"
+    if given == UNSEEN:
+        kind, said, wanted = PlanWanted, f"{doing} is not harmless and was not looked at", "the hash of its plan"
+        said = f"what {said}"
+    raise kind(
+        f"{said}. Nothing was done; look at the plan as it is now and ask with its hash.",
+        run=run_id, state=state, event=present.verb, wanted=wanted, plan=shown or present.as_json(),
+    )  # fmt: skip
+
+
+def hash_of(verb: str, facts: Sequence[object]) -> str:
+    """The hash of a plan whose facts are in memory."""
+    return hash_hex(repr((verb, *facts)))
 
 
 def plan_of_bulk(cursor: Cursor, verb: str, bulk_id: int) -> Plan:
     """The plans of all runs of a bulk action together, as they are now; each run has its own hash on its line."""
-    cursor.execute(_facts(verb, _OF_BULK) + _LINES, {"bulk": bulk_id, "seq": None})
+    cursor.execute(_facts(verb, _OF_BULK) + _LINES, _params(bulk=bulk_id))
     return Plan(verb=verb, lines=[_line(row) for row in cursor.fetchall()], hash="")
 
 
@@ -195,7 +236,7 @@ def note_facts(cursor: Cursor, verb: str, bulk_id: int) -> None:
     cursor.execute(
         f"UPDATE runs_bulk_item i SET facts = h.hash FROM ({hashes}) AS h(id, hash)"
         " WHERE i.bulk_id = %(bulk)s AND i.run_id = h.id",
-        {"bulk": bulk_id, "seq": None},
+        _params(bulk=bulk_id),
     )
 
 
@@ -205,21 +246,29 @@ def changed_in_bulk(cursor: Cursor, verb: str, bulk_id: int) -> int:
     cursor.execute(
         f"SELECT count(*) FROM runs_bulk_item i JOIN ({hashes}) AS h(id, hash) ON h.id = i.run_id"
         " WHERE i.bulk_id = %(bulk)s AND i.facts <> h.hash",
-        {"bulk": bulk_id, "seq": None},
+        _params(bulk=bulk_id),
     )
     return int(cursor.fetchone()[0])
 
 
 def _facts(verb: str, source: str) -> str:
     # A retry enters one step; where a run has gone back before, the later ones have a past too.
-    only = "(x.lineage > 1 OR e.step_id = x.step_id)" if verb == "retry" else "true"
+    only = "(x.lineage > 1 OR e.step_id = x.step_id)" if verb in ("retry", "migrate") else "true"
     return _FACTS.format(source=source, category=_CATEGORIES[verb], most=MOST_CALLS + 1, only=only)
 
 
-def _hash(cursor: Cursor, verb: str, run_id: UUID, seq: int | None) -> str:
-    cursor.execute(_facts(verb, _ONE) + _HASHES.format(verb=verb), {"run": run_id, "seq": seq})
-    row = cursor.fetchone()
-    return "" if row is None else str(row[1])
+def _params(**given: Any) -> dict[str, Any]:
+    return {"seq": None, "more": None, "left": [], **given}
+
+
+def _migration(cursor: Cursor, run_id: UUID, version: int | None) -> dict[str, Any]:
+    """What a plan of a migration depends on besides the record: where it goes to, and which calls it leaves behind."""
+    cursor.execute("SELECT workflow FROM runs_run WHERE id = %s", [run_id])
+    target = registry.workflow(cursor.fetchone()[0], version)
+    becomes = migrating.preview(cursor, run_id, target)
+    left = sorted(f"{step}/{tool}" for (step, tool), place in becomes.effects.items() if place is None)
+    told = f"{target.version} at {becomes.step_id} without {', '.join(left)}"
+    return {"left": left, "more": told}
 
 
 def _undoing(cursor: Cursor, verb: str, run_id: UUID) -> Plan:

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints.compatibility import Park
-from durableops.engine import bell, commands, findings, lineages, migrating
+from durableops.engine import bell, commands, findings, guard, lineages, migrating
 from durableops.engine.acting import Done, audited_refusals, kept_reason, locked, refused, write
 from durableops.engine.bulk.verbs import BulkVerb, register
 from durableops.engine.waking import db_now
@@ -42,11 +42,13 @@ def migrate(
     version: int | None = None,
     finding: str = "",
     workflow: str = "",
+    plan_hash: str | None = None,
 ) -> Done:
     """Approve the migration of one run to a version this process has, by default the newest.
 
-    With `finding`, only while the run still has that finding's fingerprint: what changed meanwhile is refused. Raises
-    TransitionRefused, also when the run cannot be migrated as it stands; then nothing was changed.
+    With `finding`, only while the run still has that finding's fingerprint: what changed meanwhile is refused; with
+    `plan_hash`, only while the guard's plan is the one that was shown. Raises TransitionRefused, also when the run
+    cannot be migrated as it stands; then nothing was changed.
     """
     reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
@@ -57,6 +59,10 @@ def migrate(
         before = run.plan.version
         if target.version == before:
             raise refused(run, "migrate", f"a run of another version than {before}")
+        try:
+            guard.check(cursor, "migrate", run.pk, plan_hash, version=target.version)
+        except MigrationRefused as why:
+            raise _cannot_be_migrated(run, why.detail) from why
         begun = _migrated(cursor, run, target, actor=actor, reason=reason)
         after = migrating.told(target, begun, before)
         state = _let_go_on(cursor, run, actor=actor, reason=reason, cause="migrated")

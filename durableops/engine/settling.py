@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from django.db import connection, transaction
 
-from durableops.engine import bell, queues
+from durableops.engine import bell, choices, queues
 from durableops.engine.acting import Done, audited_refusals, kept_reason
-from durableops.engine.choices import check_plan
 from durableops.engine.compensation import owing
 from durableops.engine.doubts import locked, refused, write
 from durableops.engine.sender import whether_quiet
@@ -32,7 +31,7 @@ def settle(
         doubt, run = locked(doubt_id, tenant)
         if doubt.settled_at is not None:
             raise refused(doubt, run, "settle", "an open one")
-        check_plan(doubt, run, plan_hash)
+        choices.check(doubt, run, settlement.how, plan_hash)
         effect = doubt.effect
         if settlement.how == "did_not" and (why := whether_quiet(cursor, effect)):
             raise refused(doubt, run, "settle", f"that nobody can be sending it any more: {why}")

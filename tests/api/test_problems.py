@@ -45,6 +45,7 @@ def concrete(path: str) -> str:
         .replace("<int:doubt_id>", "999999999")
         .replace("<int:effect_id>", "999999999")
         .replace("<name>", "ledger")
+        .replace("<verb>", "retry")
         or "nowhere/at/all"
     )
 

@@ -35,6 +35,7 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "pause_run": ("runs:operate", "queued", REASON, 200),
     "resume_run": ("runs:operate", "paused", REASON, 200),
     "retry_run": ("runs:operate", "failed", REASON, 200),
+    "get_plan": ("runs:read", "failed", None, 200),
     "list_files": ("runs:read", "queued", None, 200),
     "read_file": ("runs:read", "queued", None, 200),
     "link_file": ("runs:read", "queued", None, 201),
@@ -73,7 +74,7 @@ def call(caller: Caller, operation: str, run: Run, wait: Wait):
     path = path.replace("{prompt_id}", str(run.prompts.values_list("pk", flat=True).first()))
     queued = run.effects.filter(state="queued").values_list("pk", flat=True).first()
     path = path.replace("{doubt_id}", str(run.doubts.values_list("pk", flat=True).first() or 1))
-    path = path.replace("{effect_id}", str(queued or 1)).replace("{name}", "ledger")
+    path = path.replace("{verb}", "retry").replace("{effect_id}", str(queued or 1)).replace("{name}", "ledger")
     return caller.send(method, path, CASES[operation][2])
 
 

@@ -6,12 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from durableops import Migrated, Retry, State, migration, step, tool, workflow
-from durableops.engine import commands, migrating
+from durableops.engine import commands, guard, migrating, reviewing
 from durableops.engine.inbound import send_event
+from durableops.errors import PlanChanged, PlanWanted
 from runs.models import Checkpoint, Lineage, Review, Run
-from tests.factories import events_of, now
+from tests.factories import events_of, make_effect, now
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 ONCE = Retry(max_attempts=1)
@@ -240,3 +242,42 @@ def test_event_sent_after_the_deploy_reaches_a_run_that_waits_for_it(engine, own
     engine.drain()
     run.refresh_from_db()
     assert (run.state, run.checkpoints.get(kind="finish").output) == ("succeeded", '"box"')
+
+
+def planned(run: Run, version: int | None = None) -> guard.Plan:
+    with connection.cursor() as cursor:
+        return guard.plan(cursor, "migrate", run.pk, version=version)
+
+
+def test_guard_says_that_a_migrated_call_is_reused_and_one_that_is_left_behind_goes_out_anew(engine, company, waiting):
+    company.new(policy="reviewed")
+    [kept] = planned(waiting).lines
+    assert (kept.category, kept.tool, kept.samples) == ("reused", "send", ("load",))
+    company.new(policy="reviewed", answer=lambda old: company.answer(old, effects={"load/send": None}))
+    left = planned(waiting)
+    assert [(line.category, line.tool) for line in left.lines] == [("anew", "send")]
+    assert not left.is_harmless
+    with pytest.raises(PlanWanted, match="not harmless"):
+        migrate(engine, waiting, plan_hash=guard.UNSEEN)
+    migrate(engine, waiting, plan_hash=left.hash)
+    approve(engine, waiting)
+    engine.drain()
+    assert [resource for resource, _ in company.sent] == ["prepare", "load", "load"]
+
+
+def test_migration_is_refused_when_its_plan_is_not_what_was_shown(engine, company, waiting):
+    company.new(policy="reviewed")
+    shown = planned(waiting).hash
+    make_effect(waiting, state="succeeded", tool="send", step_id="load", result="1")
+    with pytest.raises(PlanChanged, match="has changed since it was shown") as refused:
+        migrate(engine, waiting, plan_hash=shown)
+    waiting.refresh_from_db()
+    assert (waiting.plan.version, waiting.lineage) == (1, 1)
+    fresh = refused.value.plan
+    assert isinstance(fresh, dict)
+    assert [line["calls"] for line in fresh["calls"]] == [2]
+    migrate(engine, waiting, plan_hash=fresh["plan_hash"])
+
+
+def migrate(engine: Any, run: Run, **more: Any) -> None:
+    reviewing.migrate(run.pk, tenant=engine.tenant, actor="rita", reason="looked", **more)

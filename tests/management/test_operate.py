@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
 
-from runs.models import AuditEntry, Doubt, PauseSwitch, System, Tenant
+from runs.models import AuditEntry, Doubt, IdempotencyRecord, PauseSwitch, Run, System, Tenant
 from runs.states import State
-from tests.factories import make_doubt, make_effect, make_run, make_tenant, make_wait
+from tests.factories import make_doubt, make_effect, make_run, make_tenant, make_wait, now
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -133,3 +134,61 @@ def test_what_makes_no_sense_is_refused_in_a_sentence_and_changes_nothing(tenant
     assert not AuditEntry.objects.exists()
     assert not PauseSwitch.objects.exists()
     assert not Tenant.objects.filter(slug="mistyped").exists()
+
+
+def with_a_call_to_send_again(**more) -> Run:
+    run = make_run(state=State.FAILED, step_id="take", **more)
+    make_effect(run, state="intended", safety="keyed", tool="book", resource="hotel", step_id="take")
+    return run
+
+
+def test_plan_is_shown_and_nothing_is_done(tenant, clean_queue, capsys):
+    run = with_a_call_to_send_again()
+    call_command("operate", "retry", str(run.pk), "--plan", "--tenant", tenant.slug)
+    shown = capsys.readouterr().out
+    assert "1 call of book [keyed] (hotel): sent again with the old key" in shown
+    assert "plan hash " in shown
+    run.refresh_from_db()
+    assert (run.state, AuditEntry.objects.count()) == ("failed", 0)
+
+
+def test_verb_that_would_send_again_wants_its_plan_or_whatever_it_is(tenant, clean_queue, capsys):
+    run, other = with_a_call_to_send_again(), with_a_call_to_send_again()
+    with pytest.raises(CommandError, match=r"is not harmless and was not looked at(?s:.*)sent again with the old key"):
+        operate("retry", str(run.pk), "--tenant", tenant.slug)
+    with pytest.raises(CommandError, match="has changed since it was shown"):
+        operate("retry", str(run.pk), "--tenant", tenant.slug, "--plan-hash", "0" * 64)
+    call_command("operate", "retry", str(run.pk), "--plan", "--json", "--tenant", tenant.slug)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["harmless"], found["calls"][0]["category"]) == (False, "again")
+    operate("retry", str(run.pk), "--tenant", tenant.slug, "--plan-hash", found["plan_hash"])
+    operate("retry", str(other.pk), "--tenant", tenant.slug, "--yes")
+    assert set(Run.objects.values_list("state", flat=True)) == {"queued"}
+
+
+def test_settling_as_not_happened_wants_its_plan_and_other_answers_do_not(tenant, clean_queue, capsys):
+    doubt = in_doubt()
+    IdempotencyRecord.objects.update(quiet_after=now() - timedelta(hours=1))
+    call_command("operate", "settle", str(doubt.pk), "--plan", "--tenant", tenant.slug)
+    assert "did_not: It is sent again, once" in capsys.readouterr().out
+    with pytest.raises(CommandError, match="is not harmless"):
+        operate("settle", str(doubt.pk), "--as", "did_not", "--tenant", tenant.slug)
+    call_command("operate", "settle", str(doubt.pk), "--plan", "--json", "--tenant", tenant.slug)
+    shown = json.loads(capsys.readouterr().out)["plan_hash"]
+    operate("settle", str(doubt.pk), "--as", "did_not", "--plan-hash", shown, "--tenant", tenant.slug)
+    doubt.refresh_from_db()
+    assert doubt.settled_as == "did_not"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["pause", str(uuid4()), "--plan"], "has no plan"),
+        (["retry", str(uuid4()), "--plan"], "there is no run"),
+        (["settle", "1", "--plan"], "there is no doubt 1"),
+        (["retry", str(uuid4()), "--yes", "--plan-hash", "0" * 64], "give one of them"),
+    ],
+)
+def test_plan_of_what_is_not_there_is_refused(tenant, arguments, why):
+    with pytest.raises(CommandError, match=why):
+        operate(*arguments, "--tenant", tenant.slug)

@@ -12,7 +12,7 @@ from durableops.engine.acting import kept_reason
 from durableops.engine.bulk.capture import note_plan
 from durableops.engine.bulk.verbs import verb
 from durableops.engine.waking import db_now
-from durableops.errors import BulkNotFound, BulkRefused, InputRefused
+from durableops.errors import BulkNotFound, BulkPlanChanged, BulkRefused, InputRefused
 from runs.models import AuditEntry, Bulk, Tenant
 
 
@@ -30,8 +30,8 @@ def start(
 ) -> Bulk:  # fmt: skip
     """Begin to execute a previewed action: exactly the runs that were captured. Starting twice is refused.
 
-    So is starting one whose plan is not what was shown any more; the plan is then made anew. `arguments`, if given,
-    replace those of the preview.
+    So is starting one whose plan is not what was shown any more; the plan is then made anew. `plan_hash` as for
+    `guard.check`. `arguments`, if given, replace those of the preview.
     """
     _refuse_changed(bulk_id, tenant, plan_hash)
     return _move(
@@ -49,13 +49,18 @@ def _refuse_changed(bulk_id: int, tenant: Tenant, shown: str | None) -> None:
         changed = guard.changed_in_bulk(cursor, known.guard, bulk.pk)
         if changed:
             note_plan(cursor, bulk, known)
-    if changed or shown not in (None, bulk.plan_hash):
-        what = f"{changed} of its {bulk.runs} runs have" if changed else "What it would send again has"
-        raise BulkRefused(
-            f"{what} changed since it was shown. Nothing was done; look at the plan as it is now.",
-            bulk=bulk.pk,
-            state=bulk.state,
-        )
+    what = ""
+    if changed:
+        what = f"{changed} of its {bulk.runs} runs have changed since it was shown."
+    elif shown == guard.UNSEEN and bulk.plan and not bulk.plan.get("harmless"):
+        what = "It is not harmless, and its plan was not looked at."
+    elif shown not in (None, guard.UNSEEN, bulk.plan_hash):
+        what = "What it would send again has changed since it was shown."
+    if what:
+        raise BulkPlanChanged(
+            f"{what} Nothing was done; look at the plan as it is now.",
+            bulk=bulk.pk, state=bulk.state, plan={**bulk.plan, "plan_hash": bulk.plan_hash},
+        )  # fmt: skip
 
 
 def hold(bulk_id: int, *, tenant: Tenant, actor: str, reason: str) -> Bulk:
