@@ -82,6 +82,9 @@ def source_of_field(cls: type, name: str) -> SourceRef:
 
 def parsed(thing: type | Callable[..., Any]) -> ast.Module | None:
     """The syntax tree of a function or class with line numbers of its file; None if it has no source."""
+    code = getattr(inspect.unwrap(thing), "__code__", None) if callable(thing) else None
+    if code is not None and code.co_filename == "<string>":
+        return None  # made by exec: that name is shared by all such code, and from Python 3.13 by `python -c` too
     try:
         lines, first = inspect.getsourcelines(thing)
         tree = ast.parse(textwrap.dedent("".join(lines)))

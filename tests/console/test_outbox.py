@@ -44,15 +44,16 @@ def test_page_says_when_no_relay_is_alive(signed_in):
     ("facts", "word"),
     [
         ({}, "goes"),
-        ({"failures": 9, "failing_since": now(), "open_until": now() + timedelta(minutes=5)}, "rests"),
-        ({"failures": 9, "failing_since": now(), "open_until": now() - timedelta(minutes=5)}, "being probed"),
-        ({"stopped_by": "ann", "stopped_at": now(), "stopped_why": "fire"}, "stopped"),
+        ({"failures": 9, "failing_since": timedelta(0), "open_until": timedelta(minutes=5)}, "rests"),
+        ({"failures": 9, "failing_since": timedelta(0), "open_until": timedelta(minutes=-5)}, "being probed"),
+        ({"stopped_by": "ann", "stopped_at": timedelta(0), "stopped_why": "fire"}, "stopped"),
     ],
 )
 def test_destination_says_how_it_is(signed_in, relay, facts, word):
     make_message(make_run())
     if facts:
-        OutboxDestination.objects.create(tenant=make_tenant(), name="mail", **facts)
+        at_their_time = {name: now() + fact if isinstance(fact, timedelta) else fact for name, fact in facts.items()}
+        OutboxDestination.objects.create(tenant=make_tenant(), name="mail", **at_their_time)
     page = text_of(signed_in("viewer"), reverse("console:outbox"))
     assert f"{word}</span>" in page
     assert ("ann: fire" in page) == (word == "stopped")

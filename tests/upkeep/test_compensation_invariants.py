@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
 
 from durableops import Refused, Retry, State, step, tool, workflow
 from durableops.engine import commands
@@ -14,6 +13,7 @@ from durableops.engine.database import Database
 from durableops.upkeep.invariants import compensation
 from durableops.upkeep.invariants.report import CHECKS, Report, examine
 from runs.models import Compensation
+from tests.upkeep.breaking import broken_by
 from tests.upkeep.compensation_breaks import BREAKS
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
@@ -21,10 +21,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
 class Facts(State):
     n: int = 0
-
-
-class _Undo(Exception):
-    pass
 
 
 @pytest.fixture
@@ -66,23 +62,6 @@ def look() -> Report:
         database.close()
 
 
-def broken_by(statements: str) -> set[str]:
-    """The checks that fail after these statements, which are then taken back."""
-    try:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SET LOCAL session_replication_role = replica")
-            cursor.execute(statements)
-            params = {"grace": 0.0, "runs": 1000}
-            found = set()
-            for check in compensation.CHECKS:
-                cursor.execute(f"SELECT x.* FROM ({check.broken}) AS x", params)
-                if cursor.fetchall():
-                    found.add(check.name)
-            raise _Undo
-    except _Undo:
-        return found
-
-
 def test_compensation_half_way_breaks_nothing(undone_half_way):
     assert [finding.sample for finding in look().broken] == []
 
@@ -90,7 +69,7 @@ def test_compensation_half_way_breaks_nothing(undone_half_way):
 def test_each_check_fails_once_its_record_is_broken(undone_half_way, subtests):
     for name, statements in BREAKS:
         with subtests.test(name, statements=statements):
-            assert name in broken_by(statements)
+            assert name in broken_by(statements, compensation.CHECKS, grace=0.0)
     assert look().passed
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import connection
 
 from durableops import Page, Retry, Run, State, step, tool, workflow
 from durableops.engine import commands
@@ -15,7 +15,6 @@ from durableops.engine.claim import claim_next
 from durableops.engine.database import Database
 from durableops.engine.inbound import send_event
 from durableops.errors import NotSent
-from durableops.upkeep.invariants import report
 from durableops.upkeep.invariants.check import Check
 from durableops.upkeep.invariants.report import CHECKS, Report, examine
 from runs import models
@@ -27,6 +26,7 @@ from tests.upkeep import (
     outbox_breaks,
     retention_breaks,
 )
+from tests.upkeep.breaking import broken_by
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -600,42 +600,11 @@ BREAKS += outbox_breaks.BREAKS
 BREAKS += retention_breaks.BREAKS
 """Check, and what a hand with every guard switched off does to the record."""
 
-GUARDS_OFF = """
-DO $$ DECLARE t record; BEGIN
-    FOR t IN SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'runs\\_%' LOOP
-        EXECUTE format('ALTER TABLE %I DISABLE TRIGGER USER', t.relname);
-    END LOOP;
-    FOR t IN SELECT c.relname, k.conname FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
-             WHERE c.relname LIKE 'runs\\_%' AND k.contype = 'c' LOOP
-        EXECUTE format('ALTER TABLE %I DROP CONSTRAINT %I', t.relname, t.conname);
-    END LOOP;
-END $$"""
-
-
-class _Undo(Exception):
-    """Takes a break back."""
-
-
-def broken_by(statements: str) -> set[str]:
-    """The names of the checks that fail after the record was broken; everything is taken back afterwards."""
-    found: set[str] = set()
-    try:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(GUARDS_OFF)
-            for statement in statements.split(";"):
-                cursor.execute(statement.replace("%", "%%") if "%" in statement else statement)
-            cursor.execute("SET CONSTRAINTS ALL DEFERRED")
-            params = {"grace": report.DEFAULT_GRACE_SECONDS, "runs": report.DEFAULT_RUNS, "patience": 10.0}
-            found = {c.name for c in CHECKS if not report.make(cursor, c, params).passed}  # type: ignore[arg-type]
-            raise _Undo
-    except _Undo:
-        return found
-
 
 def test_each_check_fails_once_its_record_is_broken(history, subtests):
     for name, statements in BREAKS:
         with subtests.test(name, statements=statements):
-            assert name in broken_by(statements)
+            assert name in broken_by(statements, CHECKS)
     assert look().passed
 
 
