@@ -25,9 +25,7 @@ class _Undo(Exception):
     """Takes a break back."""
 
 
-def broken_by(
-    statements: str, checks: Sequence[Check], *, grace: float = report.DEFAULT_GRACE_SECONDS
-) -> set[str]:
+def broken_by(statements: str, checks: Sequence[Check], *, grace: float = report.DEFAULT_GRACE_SECONDS) -> set[str]:
     """The names of the checks that fail after the record was broken; everything is taken back afterwards."""
     found: set[str] = set()
     try:
