@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from django.db import connection, transaction
 
@@ -22,19 +23,33 @@ END $$"""
 
 
 class _Undo(Exception):
-    """Takes a break back."""
+    """Takes breaks back."""
 
 
-def broken_by(statements: str, checks: Sequence[Check], *, grace: float = report.DEFAULT_GRACE_SECONDS) -> set[str]:
-    """The names of the checks that fail after the record was broken; everything is taken back afterwards."""
+@contextmanager
+def guards_off() -> Iterator[None]:
+    """Let everything be broken by hand; what is still broken at the end is taken back."""
+    try:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute(GUARDS_OFF)
+            yield
+            raise _Undo
+    except _Undo:
+        return
+
+
+def broken_by(
+    statements: str, checks: Sequence[Check], *, grace_seconds: float = report.DEFAULT_GRACE_SECONDS
+) -> set[str]:
+    """With the guards off: the names of the checks that fail after these statements, which are then taken back."""
     found: set[str] = set()
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(GUARDS_OFF)
             for statement in statements.split(";"):
                 cursor.execute(statement.replace("%", "%%") if "%" in statement else statement)
             cursor.execute("SET CONSTRAINTS ALL DEFERRED")
-            params = {"grace": grace, "runs": report.DEFAULT_RUNS, "patience": 10.0}
+            params = {"grace": grace_seconds, "runs": report.DEFAULT_RUNS, "patience": 10.0}
             found = {c.name for c in checks if not report.make(cursor, c, params).passed}  # type: ignore[arg-type]
             raise _Undo
     except _Undo:

@@ -26,7 +26,7 @@ from tests.upkeep import (
     outbox_breaks,
     retention_breaks,
 )
-from tests.upkeep.breaking import broken_by
+from tests.upkeep.breaking import broken_by, guards_off
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -602,9 +602,10 @@ BREAKS += retention_breaks.BREAKS
 
 
 def test_each_check_fails_once_its_record_is_broken(history, subtests):
-    for name, statements in BREAKS:
-        with subtests.test(name, statements=statements):
-            assert name in broken_by(statements, CHECKS)
+    with guards_off():
+        for name, statements in BREAKS:
+            with subtests.test(name, statements=statements):
+                assert name in broken_by(statements, CHECKS)
     assert look().passed
 
 
