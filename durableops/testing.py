@@ -34,7 +34,7 @@ from durableops.engine.lease import Lease, versions
 from durableops.engine.offers import Offer
 from durableops.engine.start import start
 from durableops.engine.tenants import get_or_make_tenant
-from durableops.upkeep import sweep, timers
+from durableops.upkeep import clocks, sweep, timers
 from runs.models import Checkpoint, Run, Tenant, Wait
 
 ACTOR = "test"
@@ -211,7 +211,8 @@ def _keep_up(database: Database) -> int:
         timers.wake_due(database)
         + timers.bring_in(database)
         + timers.expire_waits(database)
-        + timers.end_overdue(database)
+        + clocks.fire_deadlines(database)
+        + clocks.fire_queue_waits(database)
     )
     moved += sweep.sweep(database)
     with database.cursor() as cursor:

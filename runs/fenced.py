@@ -221,7 +221,13 @@ def _head(*, transition: str | None, sets: tuple[str, ...], cancellable: bool, c
 
 def _unless_cancelled(moves: str) -> str:
     """A cancel that was accepted wins over whatever the holder says after it."""
-    instead = {"state": "'cancelled'", "due_at": "NULL", "deferred": "false", "finished_at": "now()"}
+    instead = {
+        "state": "'cancelled'",
+        "due_at": "NULL",
+        "deferred": "false",
+        "finished_at": "now()",
+        "queue_expires_at": "NULL",
+    }
     found = []
     for assignment in moves.split(", "):
         column, _, value = assignment.partition(" = ")

@@ -58,11 +58,14 @@ TRANSITIONS: dict[str, Edge] = {
     "lose_worker": _edge({State.RUNNING}, State.QUEUED, "upkeep"),
     "give_up": _edge({State.RUNNING}, State.FAILED, "upkeep"),
     "kill_step": _edge({State.RUNNING}, State.QUEUED, "upkeep"),
+    # A clock has come and its policy is to ask a person.
+    "ask": _edge({State.QUEUED, State.RUNNING}, State.WAITING, "engine"),
     "wake": _edge({State.WAITING}, State.QUEUED, "engine"),
     "settle": _edge({State.IN_DOUBT}, State.QUEUED, "engine"),
     "probe": _edge({State.IN_DOUBT}, State.QUEUED, "engine"),
     "time_out": _edge(OPEN, State.TIMED_OUT, "engine"),
     "expire": _edge({State.WAITING}, State.TIMED_OUT, "engine"),
+    "run_out": _edge({State.WAITING}, State.EXHAUSTED, "engine"),
     # What a person decides. A running run is stopped by its holder, which is asked by `cancel_requested`.
     "cancel": _edge(PARKED, State.CANCELLED, "operator"),
     "reopen": _edge(REOPENABLE, State.QUEUED, "operator"),

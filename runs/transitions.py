@@ -61,6 +61,10 @@ def sets_for(target: State) -> str:
             "due_at = now() + %(delay)s * interval '1 second'" if target is State.QUEUED else "due_at = NULL",
             f"deferred = %(delay)s > {SOON_SECONDS}" if target is State.QUEUED else "deferred = false",
             "finished_at = now()" if target in TERMINAL else "finished_at = NULL",
+            # The clock of the queue begins when it could be claimed.
+            "queue_expires_at = now() + (%(delay)s + queue_seconds) * interval '1 second'"
+            if target is State.QUEUED
+            else "queue_expires_at = NULL",
         ]
     )
 
@@ -191,6 +195,7 @@ _SETTABLE = frozenset(
         "cancel_requested_by",
         "cancel_reason",
         "deadline_at",
+        "deadline_policy",
         "wake_cause",
         "wake_detail",
         "lost_at",

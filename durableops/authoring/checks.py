@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from inspect import Parameter
@@ -20,7 +21,15 @@ from durableops.authoring.definitions import (
     ToolDefinition,
     WorkflowDefinition,
 )
-from durableops.authoring.policies import Budget, Retry, is_number
+from durableops.authoring.policies import (
+    Budget,
+    OnCallTimeout,
+    OnDeadline,
+    OnQueueWait,
+    OnStepTimeout,
+    Retry,
+    is_number,
+)
 from durableops.authoring.schema import describe_state
 from durableops.authoring.source import SourceRef, source_of_class
 from durableops.authoring.state import State
@@ -112,11 +121,31 @@ def check_step(step: StepDefinition) -> None:
     if step.timeout is not None:
         check_seconds(step.timeout, what=what, at=at)
     check_kind(step.retry, Retry, what=f"retry of {what}", at=at)
+    _check_choice(step.on_timeout, get_args(OnStepTimeout), what=f"on_timeout of {what}", at=at)
+    _check_default(step.on_timeout, step.default, what=what, at=at)
+    require(
+        step.on_timeout == "retry" or step.timeout is not None,
+        at,
+        f"{what} has on_timeout={step.on_timeout!r} and no timeout that could come; give it one.",
+    )
     _check_isolation(step.isolation, what=what, at=at)
     if step.uses != "":
         check_name(step.uses, what=f"the resource that {what} uses", at=at)
     for tool in step.declared_tools:
         check_kind(tool, ToolDefinition, what=f"one of the tools of {what}", at=at)
+
+
+def _check_default(on_timeout: str, default: object, *, what: str, at: SourceRef) -> None:
+    """A value to go on with is JSON, and is given only where something goes on with it."""
+    require(
+        default is None or on_timeout == "continue",
+        at,
+        f"{what} has a default that nothing goes on with; say on_timeout='continue', or leave it out.",
+    )
+    try:
+        json.dumps(default, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise DefinitionError(f"{at}: default of {what} is not JSON: {error}.") from None
 
 
 def _check_isolation(isolation: object, *, what: str, at: SourceRef) -> None:
@@ -151,9 +180,23 @@ def check_tool(tool: ToolDefinition) -> None:
         at,
         f"{what} has key_window={tool.key_window!r}; it belongs to safety='keyed' and is above 0.",
     )
+    _check_call_timeout(tool)
     _check_outbox(tool)
     _check_doubt(tool)
     _check_arguments(tool)
+
+
+def _check_call_timeout(tool: ToolDefinition) -> None:
+    what, at = f"tool {tool.name!r}", tool.source
+    _check_choice(tool.on_timeout, get_args(OnCallTimeout), what=f"on_timeout of {what}", at=at)
+    _check_default(tool.on_timeout, tool.default, what=what, at=at)
+    fitting = {"read": ("retry", "fail", "cancel", "continue", "ask"), "keyed": ("retry", "fail", "cancel", "ask")}
+    require(
+        tool.on_timeout in fitting.get(tool.safety, ("retry",)),
+        at,
+        f"{what} is {tool.safety!r} and has on_timeout={tool.on_timeout!r}; only 'read' and 'keyed' calls have a "
+        "choice, and only a 'read' call may go on with a default, for nobody knows whether another one happened.",
+    )
 
 
 def _check_doubt(tool: ToolDefinition) -> None:
@@ -298,6 +341,22 @@ def duplicate_step(step_id: str, *, new: SourceRef, old: SourceRef) -> Definitio
 
 def _check_deadline(workflow: WorkflowDefinition) -> None:
     deadline, what = workflow.deadline, f"workflow {workflow.name!r}"
+    for clock, policy, limit, known in (
+        ("deadline", workflow.on_deadline, deadline, get_args(OnDeadline)),
+        ("queue_wait", workflow.on_queue_wait, workflow.queue_wait, get_args(OnQueueWait)),
+    ):
+        _check_choice(policy, known, what=f"on_{clock} of {what}", at=workflow.source)
+        require(
+            policy == "fail" or limit is not None,
+            workflow.source,
+            f"{what} has on_{clock}={policy!r} and no {clock} that could come; give it one.",
+        )
+    check_kind(workflow.queue_wait, timedelta, what=f"queue_wait of {what}", at=workflow.source)
+    require(
+        workflow.queue_wait is None or workflow.queue_wait > timedelta(0),
+        workflow.source,
+        f"{what} has queue_wait={workflow.queue_wait!r}; give a timedelta above 0, or None.",
+    )
     check_kind(deadline, timedelta, what=f"deadline of {what}", at=workflow.source)
     if deadline is None:
         return

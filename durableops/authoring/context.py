@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
+from durableops.authoring.policies import OnTimeout as OnTimeout
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     import httpx
 
     from durableops.authoring.definitions import ToolDefinition, WorkflowDefinition
-
-OnTimeout = Literal["raise", "continue", "cancel", "fail"]
-"""When a wait ends by its clock: raise WaitTimeout in the step, return None, or end the run."""
 
 OnFailure = Literal["raise", "continue"]
 """When child runs fail: raise ChildrenFailed in the step, or return their outcomes."""
@@ -203,6 +202,7 @@ class Run(_Facts, Protocol):
         key: str = "",
         timeout: timedelta | None = None,
         on_timeout: OnTimeout = "raise",
+        default: Any = None,
         look_back: timedelta = timedelta(0),
     ) -> Any:
         """Wait for an event and return its payload.
@@ -219,6 +219,7 @@ class Run(_Facts, Protocol):
         until: Callable[[Any], bool],
         timeout: timedelta | None = None,
         on_timeout: OnTimeout = "raise",
+        default: Any = None,
         resource: str = "",
         key: str = "",
         **request: Any,
@@ -244,12 +245,13 @@ class Run(_Facts, Protocol):
         facts: Mapping[str, Any] | None = None,
         timeout: timedelta | None = None,
         on_timeout: OnTimeout = "raise",
+        default: Any = None,
         on_refusal: OnRefusal = "cancel",
     ) -> Answer | None:
         """Ask a person, showing `question` and `facts`, and return what they decided.
 
-        A refusal ends the run as cancelled, unless `on_refusal="return"`. None is returned only
-        after a timeout with `on_timeout="continue"`.
+        A refusal ends the run as cancelled, unless `on_refusal="return"`. `default` is
+        returned only after a timeout with `on_timeout="continue"`.
         """
 
     def children(
@@ -259,9 +261,15 @@ class Run(_Facts, Protocol):
         /,
         *,
         key: str = "",
+        timeout: timedelta | None = None,
+        on_timeout: OnTimeout = "raise",
+        default: Any = None,
         on_failure: OnFailure = "raise",
     ) -> Sequence[ChildOutcome]:
-        """Start one run per input, wait for all, and return their outcomes in that order."""
+        """Start one run per input, wait for all, and return their outcomes in that order.
+
+        When `timeout` comes first, those that are still open are cancelled.
+        """
 
     def artifact(
         self,
@@ -336,6 +344,7 @@ class AsyncRun(_Facts, Protocol):
         key: str = "",
         timeout: timedelta | None = None,
         on_timeout: OnTimeout = "raise",
+        default: Any = None,
         look_back: timedelta = timedelta(0),
     ) -> Any:
         """See Run.wait_for."""
@@ -349,6 +358,7 @@ class AsyncRun(_Facts, Protocol):
         until: Callable[[Any], bool],
         timeout: timedelta | None = None,
         on_timeout: OnTimeout = "raise",
+        default: Any = None,
         resource: str = "",
         key: str = "",
         **request: Any,
@@ -371,6 +381,7 @@ class AsyncRun(_Facts, Protocol):
         facts: Mapping[str, Any] | None = None,
         timeout: timedelta | None = None,
         on_timeout: OnTimeout = "raise",
+        default: Any = None,
         on_refusal: OnRefusal = "cancel",
     ) -> Answer | None:
         """See Run.approval."""
@@ -382,6 +393,9 @@ class AsyncRun(_Facts, Protocol):
         /,
         *,
         key: str = "",
+        timeout: timedelta | None = None,
+        on_timeout: OnTimeout = "raise",
+        default: Any = None,
         on_failure: OnFailure = "raise",
     ) -> Sequence[ChildOutcome]:
         """See Run.children."""

@@ -34,7 +34,7 @@ from durableops.authoring.definitions import (
     WorkflowDefinition,
 )
 from durableops.authoring.migrated import Migrated
-from durableops.authoring.policies import Budget, Retry
+from durableops.authoring.policies import Budget, OnDeadline, OnQueueWait, OnStepTimeout, Retry
 from durableops.authoring.source import (
     SourceRef,
     author_frame,
@@ -59,6 +59,8 @@ def step(
     version: int = 1,
     timeout: float | None = DEFAULT_STEP_TIMEOUT_SECONDS,
     retry: Retry | None = None,
+    on_timeout: OnStepTimeout = "retry",
+    default: Any = None,
     isolation: Isolation | None = None,
     uses: str = "",
     tools: Sequence[ToolDefinition] = (),
@@ -71,6 +73,8 @@ def step(
     version: int = 1,
     timeout: float | None = DEFAULT_STEP_TIMEOUT_SECONDS,
     retry: Retry | None = None,
+    on_timeout: OnStepTimeout = "retry",
+    default: Any = None,
     isolation: Isolation | None = None,
     uses: str = "",
     tools: Sequence[ToolDefinition] = (),
@@ -78,7 +82,8 @@ def step(
     """Declare a step: a function of one argument, the `run`, inside a workflow's class.
 
     `id` is the stable name (by default the function's), `version` is raised when the step's
-    meaning changes, `timeout` is in seconds (None: no limit). `isolation="process"` keeps the
+    meaning changes, `timeout` is in seconds (None: no limit) and `on_timeout` says what happens past
+    it; "continue" goes on as if the step had returned `default`. `isolation="process"` keeps the
     step away from other runs. `uses="db-scan"` names a resource that all tenants share, whose policy
     may limit how many runs use it at once. `tools` names tools the code
     reaches in a way that cannot be read from it. Bare `@step` takes the defaults. Raises
@@ -93,6 +98,8 @@ def step(
             version=version,
             timeout=timeout,
             retry=retry if retry is not None else Retry(),
+            on_timeout=on_timeout,
+            default=default,
             is_async=inspect.iscoroutinefunction(function),
             isolation=isolation,
             uses=uses,
@@ -161,6 +168,9 @@ def workflow(
     state: type[State],
     steps: Sequence[str] | None = None,
     deadline: timedelta | None = None,
+    on_deadline: OnDeadline = "fail",
+    queue_wait: timedelta | None = None,
+    on_queue_wait: OnQueueWait = "fail",
     budget: Budget | None = None,
     max_recoveries: int = DEFAULT_MAX_RECOVERIES,
     isolation: Isolation | None = None,
@@ -169,8 +179,9 @@ def workflow(
     """Declare a workflow: a class whose steps run in the order in which they are written.
 
     `steps` gives another order, by id, and must name each step once. `deadline` counts from
-    the start, waits included. `max_recoveries` is how many lost workers a run survives before
-    it is stopped. `isolation="process"` runs its steps in a process that holds one run at a
+    the start, waits included; `on_deadline` says what happens when it comes. `queue_wait` is how long
+    a run may stand in the queue, with `on_queue_wait`. `max_recoveries` is how many lost workers a
+    run survives before it is stopped. `isolation="process"` runs its steps in a process that holds one run at a
     time. The name now stands for the definition. Raises DefinitionError.
     """
     source = source_of_caller()
@@ -184,6 +195,9 @@ def workflow(
             source=source,
             cls=cls,
             deadline=deadline,
+            on_deadline=on_deadline,
+            queue_wait=queue_wait,
+            on_queue_wait=on_queue_wait,
             budget=budget,
             max_recoveries=max_recoveries,
             isolation=isolation,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from durableops.authoring.awaiting import awaited_by
 from durableops.authoring.migrated import Migrated, Position
 from durableops.authoring.plan import describe_plan, fingerprint, hash_of
-from durableops.authoring.policies import Budget, Retry
+from durableops.authoring.policies import Budget, OnCallTimeout, OnDeadline, OnQueueWait, OnStepTimeout, Retry
 from durableops.authoring.references import referred_objects, with_helpers
 from durableops.authoring.schema import describe_state
 from durableops.authoring.source import SourceRef
@@ -97,6 +97,12 @@ class ToolDefinition:
 
     escalate_after: timedelta | None = None
     """How long a call may be in doubt before it is escalated; None is the setting."""
+
+    on_timeout: OnCallTimeout = "retry"
+    """What becomes of a call that gets no answer in time."""
+
+    default: Any = None
+    """The answer of a `read` call that timed out, with on_timeout="continue"."""
 
     is_async: bool = False
     """Whether the function is a coroutine function."""
@@ -185,6 +191,12 @@ class StepDefinition:
     retry: Retry = field(default_factory=Retry)
     """When a failed step is entered again."""
 
+    on_timeout: OnStepTimeout = "retry"
+    """What happens when an entry takes longer than `timeout`."""
+
+    default: Any = None
+    """What the step is taken to have returned, with on_timeout="continue"."""
+
     is_async: bool = False
     """Whether the function is a coroutine function."""
 
@@ -196,6 +208,13 @@ class StepDefinition:
 
     declared_tools: tuple[ToolDefinition, ...] = ()
     """Tools named by the author because the code reaches them in a way that cannot be read."""
+
+    @property
+    def longest(self) -> float | None:
+        """Seconds after which an entry is ended; on_timeout="extend" lets it take once more as long."""
+        if self.timeout is None:
+            return None
+        return self.timeout * 2 if self.on_timeout == "extend" else self.timeout
 
     def __call__(self, run: Any) -> Any:
         return self.function(run)
@@ -238,6 +257,15 @@ class WorkflowDefinition:
 
     deadline: timedelta | None = None
     """From start to end, waits included; None is no limit."""
+
+    on_deadline: OnDeadline = "fail"
+    """What happens when the deadline comes."""
+
+    queue_wait: timedelta | None = None
+    """How long a run may stand in the queue, each time it comes there; None is no limit."""
+
+    on_queue_wait: OnQueueWait = "fail"
+    """What happens when it has stood there as long."""
 
     budget: Budget | None = None
     """What one run may spend."""
@@ -368,6 +396,8 @@ def _worst_case_seconds(step: StepDefinition) -> float:
     """All attempts at full length; 0 where the author gave no timeout of their own."""
     if step.timeout is None or step.timeout == DEFAULT_STEP_TIMEOUT_SECONDS:
         return 0.0
+    if step.on_timeout != "retry":
+        return step.longest or 0.0
     pauses = sum(
         min(step.retry.max_delay, step.retry.first_delay * step.retry.factor**n)
         for n in range(min(step.retry.max_attempts - 1, 64))

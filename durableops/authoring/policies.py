@@ -6,9 +6,28 @@ import math
 import random
 from dataclasses import dataclass, fields
 from decimal import Decimal
+from typing import Literal
 
 from durableops.authoring.source import source_of_caller
 from durableops.errors import DefinitionError, Fatal
+
+OnDeadline = Literal["fail", "cancel", "extend", "ask"]
+"""When the run's deadline comes: end it, or give it once more as long, by itself or after asking a person."""
+
+OnQueueWait = Literal["fail", "cancel", "continue", "extend", "ask"]
+"""When a run has stood in the queue too long: end it, only say so, say so once before it ends, or ask a person."""
+
+OnStepTimeout = Literal["retry", "fail", "cancel", "continue", "extend", "ask"]
+"""When an entry takes too long: what its Retry says, end the run, go on with the step's `default`, let the entry take
+once more as long, or ask a person whether to enter it again."""
+
+OnCallTimeout = Literal["retry", "fail", "cancel", "continue", "ask"]
+"""When a call gets no answer in time: what its Retry says, give up at once, end the run, answer with the tool's
+`default` (`read` only), or ask a person whether to try again."""
+
+OnTimeout = Literal["raise", "continue", "cancel", "fail", "extend", "ask"]
+"""When a wait ends by its clock: raise WaitTimeout in the step, return its `default`, end the run, wait once more as
+long, or ask a person whether to."""
 
 MOST_ATTEMPTS = 10_000
 """More attempts than this are a loop, not a retry; the record counts them in small numbers."""

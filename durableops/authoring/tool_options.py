@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, TypedDict
 
 from durableops.authoring.definitions import LargeResult, OnPoison, ToolDefinition
+from durableops.authoring.policies import OnCallTimeout
 from durableops.authoring.undoing import DoneEffect
 
 
@@ -54,3 +55,10 @@ class ToolOptions(TypedDict, total=False):
     large_result: LargeResult
     """Whether a result over the payload limit fails the step (`refuse`) or is kept as a file of the run (`artifact`);
     it is given back whole."""
+
+    on_timeout: OnCallTimeout
+    """What becomes of a call that gets no answer in time: `retry` as `retry` says (the default), `fail` at once,
+    `cancel` the run, `continue` with `default` (`read` only), or `ask` a person whether to try again."""
+
+    default: Any
+    """The answer of a call that timed out, with on_timeout="continue"."""

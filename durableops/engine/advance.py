@@ -12,10 +12,10 @@ import psycopg
 from durableops import failpoints
 from durableops.checkpoints import codec
 from durableops.checkpoints.compatibility import Park
-from durableops.checkpoints.states import encode_and_read_back
+from durableops.checkpoints.states import decode_state, encode_and_read_back
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.engine import admission, commit, django_side, endings, looping, resuming
+from durableops.engine import admission, commit, django_side, endings, looping, resuming, step_timeouts
 from durableops.engine.checks import give_way, stop_reason, wants_other_place
 from durableops.engine.context import AsyncRun, SyncRun
 from durableops.engine.database import Database
@@ -80,24 +80,39 @@ def _one_step(database: Database, hand: Hand) -> bool:
         ending = stop_reason(hand) or driver.run(give_way(hand))
         if ending is not None:
             return endings.leave(database, hand, ending)
+        if hand.killed_and_goes_on:
+            return _commit_step(database, hand, hand.step.default)
         driver.run(admission.admit_use(hand))
         value = _enter(database, hand)
     except FenceLost:
         raise
     except ControlSignal as signal:
-        return endings.leave(database, hand, signal)
+        return _leave(database, hand, signal)
     except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the author's code
         if hand.leaving is not None:
-            return endings.leave(database, hand, hand.leaving)
+            return _leave(database, hand, hand.leaving)
         return endings.fail_attempt(database, hand, error)
     late = hand.step_deadline
     if late is not None and monotonic() > late:
         # Whatever swallowed the signal: a result that comes after the timeout is no result.
-        return endings.leave(database, hand, StepTimeout("its result came too late and was refused.", late=True))
+        return _leave(database, hand, StepTimeout("its result came too late and was refused.", late=True))
+    step_timeouts.tell_extension(hand)
     if hand.leaving is not None:
         # The code caught the signal and went on. A handler that is too broad must not skip a person's approval.
-        return endings.leave(database, hand, hand.leaving)
+        return _leave(database, hand, hand.leaving)
     return _commit_step(database, hand, value)
+
+
+def _leave(database: Database, hand: Hand, signal: ControlSignal) -> bool:
+    """Write what `signal` means. True when the run goes on all the same: its step has a default for its timeout."""
+    if not isinstance(signal, StepTimeout) or hand.step.on_timeout != "continue":
+        return endings.leave(database, hand, signal)
+    following = hand.definition.next_step(hand.step.id)
+    endings.tell_step_timeout(hand, signal, next_state="running" if following else "succeeded")
+    # What the entry had made of the state is as little believed as what it would have returned.
+    hand.state = decode_state(hand.definition.state, hand.state_json)
+    hand.drop_messages()
+    return _commit_step(database, hand, hand.step.default)
 
 
 def _enter(database: Database, hand: Hand) -> Any:
@@ -110,7 +125,7 @@ def _enter(database: Database, hand: Hand) -> Any:
     line = hand.held.line if hand.held is not None else None
     if line is not None:
         line.enter(
-            run_id=hand.run_id, fence=hand.fence, step_id=step.id, timeout=step.timeout, entered_at=hand.entered_at
+            run_id=hand.run_id, fence=hand.fence, step_id=step.id, timeout=step.longest, entered_at=hand.entered_at
         )
     hand.in_step = True
     try:
@@ -129,11 +144,11 @@ async def _limited(coroutine: Any, hand: Hand) -> Any:
     """Await an async step, cut off at its timeout, or when it is told to stop from outside."""
     hand.task = looping.here(hand)
     try:
-        async with asyncio.timeout(hand.step.timeout) as clock:
+        async with asyncio.timeout(hand.step.longest) as clock:
             return await coroutine
     except TimeoutError:
         if clock.expired():
-            raise StepTimeout(f"step {hand.step.id!r} ran longer than {hand.step.timeout:g} s.") from None
+            raise StepTimeout(f"step {hand.step.id!r} ran longer than {hand.step.longest:g} s.") from None
         raise
     except asyncio.CancelledError:
         if hand.told is not None:

@@ -19,7 +19,7 @@ from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints.compatibility import Continue, RecordedPlan, compare
 from durableops.checkpoints.states import decode_state, encode_state, state_from_input
 from durableops.conf import get_conf
-from durableops.engine import bell, findings, guard, queues
+from durableops.engine import bell, findings, guard, questions, queues
 from durableops.engine.acting import Done, audit, audited_refusals, kept_reason, locked, refused
 from durableops.engine.compensation import owing
 from durableops.engine.start import MAX_LABELS, NewRun, insert
@@ -97,7 +97,8 @@ def retry_from(
             "state_seq": found.state_seq, "step_id": found.next_step,
             "cursor": None if found.cursor is None else json.dumps(found.cursor),
             "step_entries": 0 if run.started_at else 1, "step_attempts": 0, "recoveries": 0,
-            "deadline_at": deadline, "wake_cause": "retry_from", "wake_detail": f"{actor}: {reason}",
+            "deadline_at": deadline, "deadline_policy": questions.policy_after(run),
+            "wake_cause": "retry_from", "wake_detail": f"{actor}: {reason}",
             "woken_at": db_now(cursor), "lost_at": None, "error_class": "", "error_message": "",
             "error_fingerprint": "",
         }  # fmt: skip

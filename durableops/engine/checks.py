@@ -7,6 +7,7 @@ from typing import Any
 from durableops.authoring.definitions import StepDefinition
 from durableops.clock import monotonic
 from durableops.conf import get_conf
+from durableops.engine import step_timeouts
 from durableops.engine.claim import others_wait
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Ask, Commit, Logic
@@ -93,7 +94,7 @@ def stop_reason(hand: Hand) -> ControlSignal | None:
         return DeadlinePassed("the run's deadline has passed.")
     limit = hand.step_deadline
     if limit is not None and now > limit:
-        return StepTimeout(f"step {hand.step.id!r} ran longer than {hand.step.timeout:g} s.")
+        return StepTimeout(f"step {hand.step.id!r} ran longer than {hand.step.longest:g} s.")
     if hand.pause_requested:
         return RunPaused("the run was paused.")
     leave_at = hand.stopping.leave_at
@@ -108,6 +109,7 @@ def check_may_go_on(hand: Hand) -> None:
     if reason is not None:
         hand.leaving = reason
         raise reason
+    step_timeouts.tell_extension(hand)
 
 
 def flush_if_stale(hand: Hand) -> Logic[None]:

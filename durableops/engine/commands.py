@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from durableops.checkpoints import codec
-from durableops.engine import bell, findings, guard, queues
+from durableops.engine import bell, findings, guard, questions, queues
 from durableops.engine.acting import MAX_REASON_CHARACTERS as MAX_REASON_CHARACTERS
 from durableops.engine.acting import Done as Done
 from durableops.engine.acting import audit, locked, refused, write
@@ -26,6 +26,7 @@ from durableops.engine.family import cancel_children, close_waits
 from durableops.engine.retention import reopening
 from durableops.engine.waking import Closing, close_wait, db_now
 from durableops.errors import InputRefused, RunNotFound
+from durableops.limits.clocks import Clock
 from runs import transitions
 from runs.models import AuditEntry, PauseSwitch, Run, Tenant, Wait
 from runs.states import PARKED, State, sources
@@ -132,6 +133,7 @@ def retry(
         guard.check(cursor, "retry", run.pk, plan_hash)
         sets = {
             "deadline_at": deadline,
+            "deadline_policy": questions.policy_after(run),
             "step_attempts": 0,
             "recoveries": 0,
             "wake_cause": "operator",
@@ -180,7 +182,12 @@ def extend_deadline(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, de
                 f"the new deadline {deadline_at.isoformat()} has passed already; give one in the future."
             )
         before, run.deadline_at = run.deadline_at, deadline_at
-        run.save(update_fields=["deadline_at"])
+        asked = run.deadline_policy == "asked"
+        if asked:
+            # Whoever is asked whether to give it more time need not answer any more.
+            questions.drop(cursor, run.pk, Clock.RUN_DEADLINE, by=actor)
+            run.deadline_policy = questions.policy_after(run)
+        run.save(update_fields=["deadline_at", "deadline_policy"])
         write(
             cursor,
             run,
@@ -190,6 +197,8 @@ def extend_deadline(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, de
             before={"deadline_at": str(before)},
             after={"deadline_at": str(deadline_at)},
         )
+        transaction.on_commit(bell.ring)
+    run.refresh_from_db(fields=["state"])
     return Done(run_id=run.pk, state=run.state, settled=True, message="its deadline was moved.")
 
 
@@ -215,12 +224,15 @@ def extend_wait(wait_id: int, *, tenant: Tenant, actor: str, reason: str, expire
         now = db_now(cursor)
         if wait.state != "open" or (wait.expires_at is not None and wait.expires_at <= now):
             raise refused(run, "extend_wait", f"an open wait; {wait.name!r} is {wait.state} or has expired")
-        if wait.expires_at is None:
+        if wait.expires_at is None and wait.on_timeout != "asked":
             raise refused(run, "extend_wait", f"a wait with a clock; {wait.name!r} waits without one")
         if expires_at <= now:
             raise InputRefused(f"the new end {expires_at.isoformat()} has passed already; give one in the future.")
         before, wait.expires_at = wait.expires_at, expires_at
-        wait.save(update_fields=["expires_at"])
+        if wait.on_timeout == "asked":
+            questions.drop(cursor, run.pk, Clock.WAIT_TIMEOUT, by=actor, about=wait.pk)
+            wait.on_timeout = "ask"
+        wait.save(update_fields=["expires_at", "on_timeout"])
         write(
             cursor,
             run,
@@ -264,10 +276,12 @@ def decide(
         if facts_hash is not None and facts_hash != wait.facts_hash:
             raise refused(run, verb, "a decision about what is asked now; the facts changed since the page was opened")
         answer = codec.dumps({"approved": approved, "comment": kept_reason(reason)}, what="answer")
-        closing = Closing(
-            state="answered", cause="approval", detail=f"{verb}d by {actor}: {wait.name}", answer=answer, by=actor
-        )
-        close_wait(cursor, run_id=run.pk, wait_id=wait.pk, closing=closing)
+        if wait.clock:
+            questions.answer(cursor, run.pk, wait.pk, yes=approved, by=actor, answer=answer)
+        else:
+            detail = f"{verb}d by {actor}: {wait.name}"
+            closing = Closing(state="answered", cause="approval", detail=detail, answer=answer, by=actor)
+            close_wait(cursor, run_id=run.pk, wait_id=wait.pk, closing=closing)
         write(
             cursor,
             run,
@@ -278,7 +292,8 @@ def decide(
             after={"state": "answered", "approved": approved, "facts_hash": wait.facts_hash},
         )
         transaction.on_commit(bell.ring)
-    return Done(run_id=run.pk, state="queued", settled=True, message=f"{wait.name} was {verb}d.")
+    run.refresh_from_db(fields=["state"])
+    return Done(run_id=run.pk, state=run.state, settled=True, message=f"{wait.name} was {verb}d.")
 
 
 def set_switch(scope: str, *, actor: str, reason: str, tenant: Tenant | None = None, workflow: str = "") -> PauseSwitch:

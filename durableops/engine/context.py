@@ -160,10 +160,8 @@ class SyncRun(_Facts):
     def approval(self, name: str, /, **options: Any) -> Any:
         return self._do(_approval(self._hand, name, **options))
 
-    def children(
-        self, workflow: Any, inputs: Iterable[Mapping[str, Any]], /, *, key: str = "", on_failure: str = "raise"
-    ) -> Any:
-        return self._do(logic.children(self._hand, workflow, inputs, key=key, on_failure=on_failure))
+    def children(self, workflow: Any, inputs: Iterable[Mapping[str, Any]], /, **options: Any) -> Any:
+        return self._do(_children(self._hand, workflow, inputs, **options))
 
     def artifact(self, name: str, data: Any, /, **options: Any) -> Any:
         return self._do(_artifact(self._hand, name, data, **options))
@@ -222,10 +220,8 @@ class AsyncRun(_Facts):
     async def approval(self, name: str, /, **options: Any) -> Any:
         return await self._do(_approval(self._hand, name, **options))
 
-    async def children(
-        self, workflow: Any, inputs: Iterable[Mapping[str, Any]], /, *, key: str = "", on_failure: str = "raise"
-    ) -> Any:
-        return await self._do(logic.children(self._hand, workflow, inputs, key=key, on_failure=on_failure))
+    async def children(self, workflow: Any, inputs: Iterable[Mapping[str, Any]], /, **options: Any) -> Any:
+        return await self._do(_children(self._hand, workflow, inputs, **options))
 
     async def artifact(self, name: str, data: Any, /, **options: Any) -> Any:
         return await self._do(_artifact(self._hand, name, data, **options))
@@ -242,6 +238,7 @@ def _wait_for(
     key: str = "",
     timeout: timedelta | None = None,
     on_timeout: str = "raise",
+    default: Any = None,
     look_back: timedelta = NO_LOOK_BACK,
 ) -> Logic[Any]:
     return waits.wait_for(
@@ -252,6 +249,7 @@ def _wait_for(
         key=key,
         timeout=timeout,
         on_timeout=on_timeout,
+        default=default,
         look_back=look_back,
     )
 
@@ -265,6 +263,7 @@ def _approval(
     facts: Mapping[str, Any] | None = None,
     timeout: timedelta | None = None,
     on_timeout: str = "raise",
+    default: Any = None,
     on_refusal: str = "cancel",
 ) -> Logic[Any]:
     return waits.approval(
@@ -275,7 +274,24 @@ def _approval(
         facts=facts,
         timeout=timeout,
         on_timeout=on_timeout,
+        default=default,
         on_refusal=on_refusal,
+    )
+
+
+def _children(
+    hand: Hand,
+    workflow: Any,
+    inputs: Iterable[Mapping[str, Any]],
+    *,
+    key: str = "",
+    timeout: timedelta | None = None,
+    on_timeout: str = "raise",
+    default: Any = None,
+    on_failure: str = "raise",
+) -> Logic[Any]:
+    return logic.children(
+        hand, workflow, inputs, key=key, timeout=timeout, on_timeout=on_timeout, default=default, on_failure=on_failure
     )
 
 
@@ -287,13 +303,14 @@ def _poll(
     until: Callable[[Any], Any],
     timeout: timedelta | None = None,
     on_timeout: str = "raise",
+    default: Any = None,
     resource: str = "",
     key: str = "",
     **request: Any,
 ) -> Logic[Any]:
     return waits.poll(
-        hand, tool, every=every, until=until, timeout=timeout, on_timeout=on_timeout, resource=resource, key=key,
-        request=request,
+        hand, tool, every=every, until=until, timeout=timeout, on_timeout=on_timeout, default=default,
+        resource=resource, key=key, request=request,
     )  # fmt: skip
 
 

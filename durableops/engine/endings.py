@@ -9,11 +9,12 @@ from durableops import failpoints
 from durableops.checkpoints import codec
 from durableops.checkpoints.failures import describe_error, describe_traceback
 from durableops.clock import monotonic
-from durableops.engine import bell, commit, inbound, probing, queues, retries
+from durableops.engine import bell, commit, inbound, probing, questions, queues, retries, step_timeouts
 from durableops.engine.checks import DeadlinePassed, HandBack, WorkerStopping
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.family import cancel_children, close_waits, create_children, nudge_parent
 from durableops.engine.hand import Hand
+from durableops.engine.questions import AskPerson
 from durableops.engine.queues import leave_effects
 from durableops.engine.waits import Expired, Suspend
 from durableops.engine.waking import db_now, wake
@@ -38,7 +39,9 @@ def leave(database: Database, hand: Hand, signal: ControlSignal, *, checkpoint: 
         case RunCancelled():
             _end(database, hand, "stop", str(signal), {})
         case DeadlinePassed():
-            _end(database, hand, "time_out", str(signal), deadline_firing(hand).as_data())
+            _past_deadline(database, hand, signal)
+        case AskPerson():
+            _ask(database, hand, signal.firing)
         case StepTimeout():
             return _time_out_step(database, hand, signal)
         case HandBack():
@@ -162,10 +165,13 @@ def fail_attempt(database: Database, hand: Hand, error: BaseException) -> bool:
     return False
 
 
-def _retry_or_fail(database: Database, hand: Hand, error: BaseException, *, extra: dict[str, Any]) -> None:
+def _retry_or_fail(
+    database: Database, hand: Hand, error: BaseException, *, extra: dict[str, Any],
+    verdict: retries.GiveUp | None = None,
+) -> None:  # fmt: skip
     stored = describe_error(error)
     failed = hand.failed_attempts + 1
-    verdict = retries.decide(hand.step.retry, failed, error, hand.random)
+    decided = verdict or retries.decide(hand.step.retry, failed, error, hand.random)
     fingerprint = codec.hash_hex(f"{hand.step.id}\n{stored.type}")[:16]
     facts = {
         "error": stored.as_json(),
@@ -173,43 +179,62 @@ def _retry_or_fail(database: Database, hand: Hand, error: BaseException, *, extr
         "elapsed_seconds": round(monotonic() - hand.entered_at, 3),
     }
     told = (stored.type[:200], stored.message, fingerprint)
-    if isinstance(verdict, retries.RetryAt):
-        facts["delay_seconds"] = round(verdict.delay, 3)
+    if isinstance(decided, retries.RetryAt):
+        facts["delay_seconds"] = round(decided.delay, 3)
         hand.event("retry_later", reason=str(stored)[:500], data={**facts, **extra}, moves=True)
         write = hand.write(
-            transition="retry_later", delay=verdict.delay, failed_attempt=True, error=told,
+            transition="retry_later", delay=decided.delay, failed_attempt=True, error=told,
             wake=("retry", f"attempt {failed} of step {hand.step.id!r} failed: {stored.type}"),
         )  # fmt: skip
     else:
-        hand.event("fail", reason=f"{verdict.why}: {stored}"[:500], data={**facts, **extra}, moves=True)
+        hand.event("fail", reason=f"{decided.why}: {stored}"[:500], data={**facts, **extra}, moves=True)
         write = hand.write(transition="fail", failed_attempt=True, error=told)
     written = commit.execute(database, hand, write)
     if written.state in ("failed", "cancelled"):
         finished(database, hand)
-    elif isinstance(verdict, retries.RetryAt) and verdict.delay == 0:
+    elif isinstance(decided, retries.RetryAt) and decided.delay == 0:
         bell.ring()
 
 
 def _time_out_step(database: Database, hand: Hand, signal: StepTimeout) -> bool:
-    elapsed = monotonic() - hand.entered_at
+    policy = hand.step.on_timeout
     again = isinstance(retries.decide(hand.step.retry, hand.failed_attempts + 1, signal, hand.random), retries.RetryAt)
-    firing = Firing(
-        clock=Clock.STEP_TIMEOUT,
-        limit_seconds=hand.step.timeout,
-        trigger=f"attempt {hand.attempt} of step {hand.step.id!r} was still running",
-        elapsed_seconds=elapsed,
-        phase=Phase.COMPUTING,
-        next_state="queued" if again else "failed",
-    )
+    after = {"fail": "failed", "cancel": "cancelled", "ask": "waiting"}
+    tell_step_timeout(hand, signal, next_state=after.get(policy, "queued" if again else "failed"))
+    if policy == "cancel":
+        _end(database, hand, "stop", str(signal), {})
+    elif policy == "ask":
+        _ask(database, hand, step_timeouts.firing(hand, limit=hand.step.longest, next_state="waiting"), told=True)
+    else:
+        verdict = retries.GiveUp(why="its policy is to fail") if policy == "fail" else None
+        _retry_or_fail(database, hand, signal, verdict=verdict, extra={"clock": Clock.STEP_TIMEOUT})
+    return False
+
+
+def tell_step_timeout(hand: Hand, signal: StepTimeout, *, next_state: str) -> None:
+    """Note that the step's clock fired, and that a result which came after it was refused."""
+    firing = step_timeouts.firing(hand, limit=hand.step.longest, next_state=next_state)
     hand.event("step_timeout", reason=str(signal), data=firing.as_data())
     if signal.context.get("late"):
         hand.event(
             "late_result_rejected",
             reason=f"step {hand.step.id!r} returned after its timeout; its result was refused.",
-            data={"elapsed_seconds": round(elapsed, 3)},
+            data={"elapsed_seconds": round(firing.elapsed_seconds, 3)},
         )
-    _retry_or_fail(database, hand, signal, extra={"clock": Clock.STEP_TIMEOUT})
-    return False
+
+
+def _ask(database: Database, hand: Hand, firing: Firing, *, told: bool = False) -> None:
+    """Let go of the run until a person has said how it goes on."""
+    data = firing.as_data()
+    hand.event("ask", reason=f"{firing.trigger}; a person is asked.", data={} if told else data, moves=True)
+
+    def also(cursor: Cursor, written: Written) -> None:
+        if written.state == "waiting":
+            questions.put(cursor, hand.run_id, data, was="running")
+
+    write = hand.write(transition="ask", failed_attempt=firing.clock is Clock.STEP_TIMEOUT)
+    if commit.execute(database, hand, write, also=also).state == "cancelled":
+        finished(database, hand)
 
 
 def _end_in_doubt(database: Database, hand: Hand, error: EffectInDoubt) -> None:
@@ -222,16 +247,46 @@ def _end_in_doubt(database: Database, hand: Hand, error: EffectInDoubt) -> None:
         finished(database, hand)
 
 
-def deadline_firing(hand: Hand) -> Firing:
-    limit = hand.definition.deadline
-    return Firing(
-        clock=Clock.RUN_DEADLINE,
-        limit_seconds=limit.total_seconds() if limit else None,
-        trigger=f"the run's deadline came while it was in step {hand.step.id!r}",
-        elapsed_seconds=monotonic() - hand.entered_at,
-        phase=Phase.COMPUTING,
-        next_state="timed_out",
+def _past_deadline(database: Database, hand: Hand, signal: DeadlinePassed) -> None:
+    event, firing = deadline(hand)
+    if event == "hand_back":
+        cause, whom = deadline_cause(firing)
+        _hand_back(database, hand, cause, whom)
+    else:
+        _end(database, hand, event, str(signal), firing.as_data())
+
+
+def deadline_cause(firing: Firing) -> tuple[str, str]:
+    """What upkeep reads of a run that was handed back because its deadline came."""
+    return f"{DEADLINE_CAME}{firing.phase}", firing.whom or "its deadline has come"
+
+
+DEADLINE_CAME = "deadline_"
+"""How the cause of such a hand-back begins; what the run was doing follows."""
+
+
+def deadline(hand: Hand) -> tuple[str, Firing]:
+    """The move with which a run in hand meets its deadline, and the record of the firing.
+
+    What gives more time, or asks for it, is done by upkeep once nobody has the run in hand.
+    """
+    policy, limit = hand.definition.on_deadline, hand.definition.deadline
+    event, state = {"fail": ("time_out", "timed_out"), "cancel": ("stop", "cancelled")}.get(
+        policy, ("hand_back", "queued")
     )
+    seconds = limit.total_seconds() if limit else None
+    late = monotonic() - (hand.deadline if hand.deadline is not None else monotonic())
+    tool = hand.tool_called_at(hand.deadline) if hand.deadline is not None else ""
+    firing = Firing(
+        clock=Clock.RUN_DEADLINE,
+        limit_seconds=seconds,
+        trigger=f"the run's deadline came while it was in step {hand.step.id!r}",
+        elapsed_seconds=(seconds or 0.0) + late,
+        phase=Phase.CALLING if tool else Phase.COMPUTING,
+        next_state=state,
+        whom=f"tool {tool}" if tool else "",
+    )
+    return event, firing
 
 
 def reject_late_result(database: Database, hand: Hand, lost: FenceLost) -> None:

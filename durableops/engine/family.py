@@ -90,16 +90,19 @@ def sweep_parents(database: Database, *, limit: int = 100) -> int:
 
 _OPEN_CHILDREN = """
 WITH RECURSIVE family AS (
-    SELECT id FROM runs_run WHERE parent_id = %s
+    SELECT id FROM runs_run WHERE parent_id = %(run)s AND (%(wait)s::bigint IS NULL OR parent_wait_id = %(wait)s)
     UNION ALL
     SELECT r.id FROM runs_run r JOIN family f ON r.parent_id = f.id
 )
 SELECT r.id, r.state FROM runs_run r JOIN family f USING (id) WHERE r.finished_at IS NULL ORDER BY r.id"""
 
 
-def cancel_children(cursor: Cursor, run_id: UUID, *, actor: str, reason: str) -> int:
-    """Cancel everything below a run: what runs is asked to stop, the rest ends at once. Returns how many are open."""
-    cursor.execute(_OPEN_CHILDREN, [run_id])
+def cancel_children(cursor: Cursor, run_id: UUID, *, actor: str, reason: str, of_wait: int | None = None) -> int:
+    """Cancel everything below a run: what runs is asked to stop, the rest ends at once. Returns how many are open.
+
+    With `of_wait`, only what that wait waits for.
+    """
+    cursor.execute(_OPEN_CHILDREN, {"run": run_id, "wait": of_wait})
     found = cursor.fetchall()
     ids = [row[0] for row in found]
     if not ids:

@@ -12,7 +12,7 @@ from durableops.conf import get_conf
 from durableops.engine import bell
 from durableops.engine.checks import DeadlinePassed
 from durableops.engine.database import Database
-from durableops.engine.endings import deadline_firing
+from durableops.engine.endings import deadline, deadline_cause
 from durableops.engine.family import cancel_children, close_waits, nudge_parent
 from durableops.engine.hand import Hand
 from durableops.engine.queues import leave_effects
@@ -68,9 +68,15 @@ def _write(cursor: Cursor, hand: Hand, why: ControlSignal) -> bool:
         case RunCancelled():
             fire("stop", run, using=cursor, fence=fence, actor="engine", reason=reason)
         case DeadlinePassed():
-            data = deadline_firing(hand).as_data()
+            event, firing = deadline(hand)
+            if event == "hand_back":
+                wake = dict(zip(("wake_cause", "wake_detail"), deadline_cause(firing), strict=True))
+                fire(event, run, using=cursor, fence=fence, actor="engine", reason=reason, sets=wake)
+                leave_effects(cursor, [run], ended=False, cause="worker_lost", because="its step did not stop.")
+                return False
             sets = {"error_class": "DeadlinePassed", "error_message": reason, "error_fingerprint": "run_deadline"}
-            fire("time_out", run, using=cursor, fence=fence, actor="engine", reason=reason, data=data, sets=sets)
+            fire(event, run, using=cursor, fence=fence, actor="engine", reason=reason, data=firing.as_data(),
+                 sets=sets)  # fmt: skip
         case RunPaused():
             wake = {"wake_cause": "pause", "wake_detail": reason}
             fire("hand_back", run, using=cursor, fence=fence, actor="engine", reason=reason, sets=wake)

@@ -36,7 +36,8 @@ SELECT plan_id FROM needed WHERE plan_id IS NOT NULL"""
 _RUNS = """
 SELECT r.id, r.step_id, r.pinned, (
     SELECT coalesce(jsonb_agg(jsonb_build_array(w.kind, w.name)), '[]') FROM runs_wait w
-    WHERE w.run_id = r.id AND w.lineage = r.lineage AND w.step_id = r.step_id AND w.state IN ('open', 'answered'))
+    WHERE w.run_id = r.id AND w.lineage = r.lineage AND w.step_id = r.step_id AND w.state IN ('open', 'answered')
+      AND w.clock = '')
 FROM runs_run r WHERE r.plan_id = %s AND r.state IN ('queued', 'running', 'waiting', 'in_doubt', 'in_review')
 AND r.id > %s ORDER BY r.id LIMIT 500"""
 _SOURCES = "SELECT array_agg(fingerprint) FROM runs_plan_source WHERE plan_id = %s"

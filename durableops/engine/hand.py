@@ -22,6 +22,8 @@ from runs.states import TERMINAL, TRANSITIONS
 if TYPE_CHECKING:
     from durableops.engine.in_hand import Held
 
+GOES_ON = "step_default"
+"""Cause of a resume that commits a step's default: it did not end at its timeout and its process was killed."""
 FLUSH_AFTER_SECONDS = 1.0
 """Log lines and progress wait at most this long for a commit to travel with."""
 KEEPS_MESSAGES = (None, "suspend", "succeed")
@@ -192,8 +194,12 @@ class Hand:
         self.leftovers = self.resumed
         """Whether an earlier entry may have left effects without an outcome that this one did not ask for."""
         self.entries += 1
+        self.on_the_wire: tuple[str, float, float | None] | None = None
+        """The tool that is being called, or was last, with when that began and ended."""
         self.entered_at = self.page_at = monotonic()
         self.in_page = False
+        self.extended = False
+        """Whether this entry's clock has come and it was given once more as long."""
         self.leaving: ControlSignal | None = None
         """The signal with which the engine left the step's code in this entry, whatever that code made of it."""
         self.told = None
@@ -215,7 +221,24 @@ class Hand:
     @property
     def step_deadline(self) -> float | None:
         """When the present entry times out, on the monotonic clock."""
-        return None if self.step.timeout is None else self.entered_at + self.step.timeout
+        return None if self.step.longest is None else self.entered_at + self.step.longest
+
+    @property
+    def killed_and_goes_on(self) -> bool:
+        """Whether the process of this very step was killed at its timeout, and its policy is to go on without it."""
+        goes_on = self.claimed.wake_cause == GOES_ON and self.step.on_timeout == "continue"
+        return goes_on and self.head_seq == self.claimed.head_seq
+
+    def tool_called_at(self, instant: float) -> str:
+        """The tool whose answer the step was waiting for at an instant (monotonic clock); "" for none."""
+        if self.on_the_wire is None:
+            return ""
+        tool, began, ended = self.on_the_wire
+        return tool if began <= instant and (ended is None or instant <= ended) else ""
+
+    def drop_messages(self) -> None:
+        """An entry that was broken off leaves no messages behind."""
+        self._messages, self._posting_bytes = [], 0
 
     def use(self, kind: str, *names: str) -> None:
         """Note that a name and key were used. Raises DuplicateName the second time in one entry."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -21,7 +22,7 @@ from durableops.engine.hand import Hand
 from durableops.engine.ops import Aside, Ask, Commit, Compute, Logic
 from durableops.engine.records import ensure_loaded
 from durableops.engine.start import check_new
-from durableops.engine.waits import Suspend, known_wait, wait_row
+from durableops.engine.waits import Suspend, answered, known_wait, wait_row
 from durableops.errors import ChildrenFailed, CursorRegression, Fatal, WorkflowNotFound
 from runs.fenced import CheckpointRow
 from runs.states import TERMINAL
@@ -139,18 +140,24 @@ def children(
     inputs: Iterable[Mapping[str, Any]],
     *,
     key: str,
+    timeout: timedelta | None,
+    on_timeout: str,
+    default: Any,
     on_failure: str,
-) -> Logic[list[ChildOutcome]]:
+) -> Logic[Any]:
     """Start one run for each input, all or none, wait for every one, and return how they ended."""
     if on_failure not in ("raise", "continue"):
         raise Fatal(f"on_failure is {on_failure!r}; give 'raise' or 'continue'.")
     name = workflow if isinstance(workflow, str) else _name_of(workflow)
-    known = yield from known_wait(hand, "children", name, key, "raise")
+    known = yield from known_wait(hand, "children", name, key, on_timeout)
     if known is None:
         new = [check_new(name, dict(given)) for given in inputs]
         if not new:
             return []
-        raise Suspend(wait_row("children", name, key, turns=len(new)), children=new)
+        row = wait_row("children", name, key, expires=timeout, on_timeout=on_timeout, turns=len(new))
+        raise Suspend(row, children=new)
+    if known.state == "expired":
+        return answered("children", name, known, default)
     found: list[ChildOutcome] = yield Ask(lambda database: _outcomes(database.read(_CHILDREN, [known.id])))
     if any(child.state not in TERMINAL for child in found):
         # Opened anew if it was closed: a child that was retried after its parent had been told is waited for again.

@@ -37,7 +37,8 @@ JOIN runs_checkpoint h ON h.run_id = r.id AND h.seq = r.head_seq
 WHERE r.id = %s"""
 _WAITS = """
 SELECT id, kind, name, state FROM runs_wait
-WHERE run_id = %s AND lineage = %s AND step_id = %s AND state IN ('open', 'answered', 'expired') ORDER BY id"""
+WHERE run_id = %s AND lineage = %s AND step_id = %s AND state IN ('open', 'answered', 'expired')
+  AND clock = '' ORDER BY id"""
 # Messages of the outbox go out by themselves, whatever becomes of the code that wrote them.
 _EFFECTS = f"""
 SELECT id, step_id, tool, safety, state IN ({_UNSETTLED}) AND safety <> 'outbox' FROM runs_effect

@@ -29,7 +29,8 @@ SELECT c.state, p.version FROM runs_checkpoint c JOIN runs_workflow_plan p ON p.
 WHERE c.run_id = %s AND c.seq = 0"""
 _AWAITED = """
 SELECT kind, name FROM runs_wait
-WHERE run_id = %s AND lineage = %s AND step_id = %s AND state IN ('open', 'answered') ORDER BY id"""
+WHERE run_id = %s AND lineage = %s AND step_id = %s AND state IN ('open', 'answered') AND clock = ''
+ORDER BY id"""
 
 
 def recorded_plan(row: tuple[Any, ...]) -> RecordedPlan:

@@ -9,7 +9,7 @@ from typing import Any
 from durableops import failpoints
 from durableops.checkpoints import codec
 from durableops.checkpoints.failures import safe_text
-from durableops.clock import uptime
+from durableops.clock import monotonic, uptime
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared, summarize
 from durableops.engine import admission, large_results, results
@@ -17,6 +17,7 @@ from durableops.engine.calling import LiveCall, is_timeout
 from durableops.engine.checks import HandBack, check_may_go_on, stop_reason
 from durableops.engine.hand import FLUSH_AFTER_SECONDS, Hand
 from durableops.engine.ops import Attempt, Collect, Commit, Invoke, InvokeMany, Logic, Pause
+from durableops.engine.questions import AskPerson
 from durableops.errors import (
     CallFailed,
     CallTimeout,
@@ -27,6 +28,7 @@ from durableops.errors import (
     PayloadRefused,
     Refused,
     RetryLater,
+    RunCancelled,
 )
 from durableops.limits.clocks import Clock, Firing, Phase
 from durableops.masking import mask_text
@@ -108,6 +110,8 @@ def _one_round(hand: Hand, calls: list[Pending], *, concurrency: int) -> Logic[f
     seconds = FLUSH_AFTER_SECONDS if len(calls) > 1 else LONG_SECONDS
     for one in calls:
         one.in_flight = True
+    began, tool = monotonic(), calls[0].prepared.tool.name if calls else ""
+    hand.on_the_wire = (tool, began, None)
     batch = yield InvokeMany([_invoke(hand, one) for one in calls], concurrency)
     try:
         while not batch.is_done:
@@ -123,6 +127,7 @@ def _one_round(hand: Hand, calls: list[Pending], *, concurrency: int) -> Logic[f
             if answered and not batch.is_done:
                 yield Commit(hand.write())
     finally:
+        hand.on_the_wire = (tool, began, monotonic())
         for n in batch.stop():
             calls[n].in_flight = False
     return pause
@@ -220,7 +225,9 @@ def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
     timed_out = is_timeout(error)
     last = one.attempt >= retry.max_attempts or retry.gives_up_on(error)
     if timed_out:
-        _note_timeout(hand, one, attempt, next_state="step fails" if last else "sent again")
+        last = last or one.prepared.tool.on_timeout != "retry"
+        if _follow_policy(hand, one, attempt, last=last):
+            return None
     if last:
         one.done = True
         one.error = _gave_up(one, error)
@@ -236,6 +243,24 @@ def _take(hand: Hand, one: Pending, attempt: Attempt) -> float | None:
     if isinstance(error, RetryLater):
         pause = max(pause, min(error.after_seconds, get_conf().call_retry_after_cap_seconds))
     return pause
+
+
+def _follow_policy(hand: Hand, one: Pending, attempt: Attempt, *, last: bool) -> bool:
+    """Note a call timeout and do what the tool's policy says. Returns whether the call is done with that."""
+    tool = one.prepared.tool
+    match tool.on_timeout:
+        case "cancel":
+            _note_timeout(hand, one, attempt, next_state="cancelled")
+            raise RunCancelled(f"{tool.name} got no answer in time, and its policy is to cancel the run.")
+        case "continue":
+            _note_timeout(hand, one, attempt, next_state="went on with its default")
+            _take_result(hand, one, tool.default)
+            return True
+        case "ask":
+            raise AskPerson(_timeout(one, attempt, next_state="waiting"))
+        case _:
+            _note_timeout(hand, one, attempt, next_state="step fails" if last else "sent again")
+            return False
 
 
 def _take_doubt(hand: Hand, one: Pending, attempt: Attempt, error: BaseException) -> None:
@@ -314,20 +339,26 @@ def _record_read(
     )
 
 
-def _note_timeout(hand: Hand, one: Pending, attempt: Attempt, *, next_state: str) -> None:
+def _timeout(one: Pending, attempt: Attempt, *, next_state: str) -> Firing:
     tool = one.prepared.tool
-    firing = Firing(
+    return Firing(
         clock=Clock.CALL_TIMEOUT,
         limit_seconds=tool.timeout,
         trigger=f"attempt {one.attempt} of {tool.name} for {one.prepared.resource!r} got no answer in time",
         elapsed_seconds=attempt.elapsed,
         phase=Phase.CALLING,
         next_state=next_state,
+        whom=f"tool {tool.name}",
+        more={"tool": tool.name, "effect": one.effect_id, "key": one.prepared.key},
     )
+
+
+def _note_timeout(hand: Hand, one: Pending, attempt: Attempt, *, next_state: str) -> None:
+    firing = _timeout(one, attempt, next_state=next_state)
     hand.event(
         "call_timeout",
-        reason=f"{firing.trigger} within {tool.timeout:g} s; {next_state}.",
-        data={**firing.as_data(), "tool": tool.name, "effect": one.effect_id, "key": one.prepared.key},
+        reason=f"{firing.trigger} within {one.prepared.tool.timeout:g} s; {next_state}.",
+        data=firing.as_data(),
     )
 
 

@@ -56,13 +56,15 @@ WITH run AS (
         cancel_requested_by, cancel_reason, deadline_at, lineage, head_seq, state_seq, step_id, step_entries,
         step_attempts,
         recoveries, max_recoveries, wake_cause, wake_detail, resumes, effects_avoided, progress_note, error_class,
-        error_message, error_fingerprint, isolated, resource, cursor, deferred)
+        error_message, error_fingerprint, isolated, resource, cursor, deferred, deadline_policy, queue_seconds,
+        queue_policy, queue_expires_at)
     VALUES (%(id)s, %(tenant)s, %(workflow)s, %(plan)s, 'queued', now(), %(priority)s,
         greatest(now(), coalesce(%(start_at)s, now())), %(start_key)s, %(input_hash)s, now(), %(by)s, %(labels)s::jsonb,
         %(parent)s, %(parent_wait)s, %(child_index)s, 0, false, '', false, '', '',
         least(%(deadline_at)s, now() + %(deadline)s * interval '1 second'), 1, 0, 0, %(step)s, 1, 0, 0,
         %(max_recoveries)s, '', '', 0, 0, '', '', '', '', %(isolated)s, %(resource)s, %(cursor)s::jsonb,
-        coalesce(%(start_at)s > now() + %(soon)s * interval '1 second', false))
+        coalesce(%(start_at)s > now() + %(soon)s * interval '1 second', false), %(deadline_policy)s, %(queue)s,
+        %(queue_policy)s, greatest(now(), coalesce(%(start_at)s, now())) + %(queue)s * interval '1 second')
     RETURNING id
 ), checkpoint AS (
     INSERT INTO runs_checkpoint (run_id, seq, lineage, kind, step_id, next_step, plan_id, cursor, state, state_seq,
@@ -191,6 +193,7 @@ def insert(
     """
     step, cursor_at = at or (new.definition.steps[0].id, None)
     deadline: timedelta | None = new.definition.deadline
+    queue: timedelta | None = new.definition.queue_wait
     cursor.execute(
         _INSERT,
         {
@@ -209,6 +212,9 @@ def insert(
             "child_index": parent[2] if parent else None,
             "deadline": deadline.total_seconds() if deadline else None,
             "deadline_at": deadline_at,
+            "deadline_policy": new.definition.on_deadline,
+            "queue": queue.total_seconds() if queue else None,
+            "queue_policy": new.definition.on_queue_wait,
             "step": step,
             "cursor": None if cursor_at is None else json.dumps(cursor_at),
             "isolated": new.definition.is_isolated(step),

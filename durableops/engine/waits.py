@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 from durableops.authoring.definitions import ToolDefinition
+from durableops.authoring.policies import OnTimeout
 from durableops.checkpoints import codec
 from durableops.checkpoints.failures import safe_text
 from durableops.conf import get_conf
@@ -16,6 +17,7 @@ from durableops.engine.checks import check_may_go_on, flush_if_stale
 from durableops.engine.database import Database
 from durableops.engine.hand import Hand, KnownWait
 from durableops.engine.ops import Ask, Compute, Logic
+from durableops.engine.questions import PREFIX
 from durableops.engine.records import ensure_loaded
 from durableops.engine.suspending import Suspend as Suspend
 from durableops.engine.suspending import not_too_long
@@ -23,7 +25,7 @@ from durableops.engine.suspending import wait_row as wait_row
 from durableops.errors import Fatal, InputRefused, RunCancelled, WaitTimeout
 from durableops.masking import mask, mask_text
 
-ON_TIMEOUT = ("raise", "continue", "cancel", "fail")
+ON_TIMEOUT = get_args(OnTimeout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +47,13 @@ class Expired(RunCancelled):
 
 def wait_for(
     hand: Hand, kind: str, name: str, *, correlation: str, key: str, timeout: timedelta | None, on_timeout: str,
-    look_back: timedelta,
+    default: Any, look_back: timedelta,
 ) -> Logic[Any]:  # fmt: skip
     """Wait for an event (or a file) and return its payload."""
     known = yield from known_wait(hand, kind, name, key, on_timeout)
     if known is not None:
         if known.state != "open":
-            return _answered(hand, kind, name, known)
+            return answered(kind, name, known, default)
         raise Suspend(wait_row(kind, name, key), again=True)
     if correlation:
         _checked(correlation, "correlation")
@@ -65,11 +67,13 @@ def wait_for(
 
 def approval(
     hand: Hand, name: str, *, key: str, question: str, facts: Mapping[str, Any] | None, timeout: timedelta | None,
-    on_timeout: str, on_refusal: str,
+    on_timeout: str, default: Any, on_refusal: str,
 ) -> Logic[Any]:  # fmt: skip
     """Ask a person. A refusal ends the run as cancelled unless on_refusal is "return"."""
     if on_refusal not in ("cancel", "return"):
         raise Fatal(f"on_refusal is {on_refusal!r}; give 'cancel' or 'return'.")
+    if name.startswith(PREFIX):
+        raise Fatal(f"approval {name!r} begins with {PREFIX!r}, which is what clocks ask for; choose another name.")
     known = yield from known_wait(hand, "approval", name, key, on_timeout)
     if known is not None and known.state == "open":
         raise Suspend(wait_row("approval", name, key), again=True)
@@ -84,7 +88,7 @@ def approval(
                  facts_hash=codec.hash_hex(f"{question}:{text}"))
         )  # fmt: skip
     if known.state == "expired":
-        return _answered(hand, "approval", name, known)
+        return answered("approval", name, known, default)
     found = codec.loads(known.answer or "{}")
     answer = Answer(approved=bool(found.get("approved")), by=known.answered_by, comment=found.get("comment", ""))
     if not answer.approved and on_refusal == "cancel":
@@ -125,7 +129,7 @@ def _sleep_on(known: KnownWait | None, name: str, key: str, length: timedelta) -
 
 def poll(
     hand: Hand, tool: ToolDefinition, *, every: timedelta, until: Callable[[Any], Any], timeout: timedelta | None,
-    on_timeout: str, resource: str, key: str, request: Mapping[str, Any],
+    on_timeout: str, default: Any, resource: str, key: str, request: Mapping[str, Any],
 ) -> Logic[Any]:  # fmt: skip
     """Take turns until one satisfies; each turn is a record of its own and the worker is free between them."""
     if every <= timedelta(0):
@@ -134,7 +138,7 @@ def poll(
         raise Fatal(f"{tool.name} is `outbox`: it answers with a receipt, so there is nothing to poll for.")
     known = yield from known_wait(hand, "poll", tool.name, key, on_timeout)
     if known is not None and known.state == "expired":
-        return _answered(hand, "poll", tool.name, known)
+        return answered("poll", tool.name, known, default)
     turns = known.turns if known is not None else 0
     row = wait_row("poll", tool.name, key, due=every, expires=timeout, on_timeout=on_timeout, turns=turns)
     if known is not None and not known.due:
@@ -159,14 +163,15 @@ def known_wait(hand: Hand, kind: str, name: str, key: str, on_timeout: str) -> L
     return hand.waits.get((kind, name, key))
 
 
-def _answered(hand: Hand, kind: str, name: str, known: KnownWait) -> Any:
+def answered(kind: str, name: str, known: KnownWait, default: Any) -> Any:
+    """What a wait that has ended means to its step: the answer, or what its clock's policy says."""
     if known.state == "answered":
         return codec.loads(known.answer or "null", what=f"answer of {name!r}")
     detail = f"{kind} {name!r} ended without an answer ({known.state})."
-    if known.on_timeout == "raise":
-        raise WaitTimeout(detail, wait=known.id)
     if known.on_timeout == "continue":
-        return None
+        return default
+    if known.on_timeout not in ("cancel", "fail"):
+        raise WaitTimeout(detail, wait=known.id)
     raise Expired(detail, policy=known.on_timeout)
 
 

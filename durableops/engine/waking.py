@@ -17,7 +17,11 @@ _LOCK = "SELECT r.state FROM runs_run r WHERE r.id = %s FOR NO KEY UPDATE"
 _CLOSE = """
 UPDATE runs_wait SET state = %(state)s, answer = %(answer)s, answered_by = %(by)s, answered_at = now(),
     inbound_event_id = %(event)s, due_at = NULL
-WHERE id = %(wait)s AND state = 'open' RETURNING run_id"""
+WHERE id = %(wait)s AND state = 'open' RETURNING on_timeout"""
+# Somebody was being asked whether to go on waiting for it.
+_DROP_QUESTION = """
+UPDATE runs_wait SET state = 'cancelled', answered_at = now()
+WHERE run_id = %s AND state = 'open' AND clock = 'wait_timeout' AND correlation = %s"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +57,11 @@ def close_wait(cursor: Cursor, *, run_id: UUID, wait_id: int, closing: Closing) 
             "wait": wait_id,
         },
     )
-    if cursor.fetchone() is None:
+    closed = cursor.fetchone()
+    if closed is None:
         return False
+    if closed[0] == "asked":
+        cursor.execute(_DROP_QUESTION, [run_id, str(wait_id)])
     if row[0] == "waiting":
         wake(cursor, run_id, cause=closing.cause, detail=closing.detail)
     return True

@@ -1,10 +1,12 @@
-"""The clocks that can fire and what each firing means: the table of clock × phase, and the record of a firing."""
+"""The clocks that can fire and what each firing means: policies, the table of clock × phase, the record of a firing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_args
+
+from durableops.authoring import policies
 
 
 class Clock(StrEnum):
@@ -18,6 +20,8 @@ class Clock(StrEnum):
 
 
 class Phase(StrEnum):
+    """What the run was doing when the clock fired."""
+
     QUEUED = "queued"
     COMPUTING = "computing"
     CALLING = "calling"
@@ -37,17 +41,38 @@ class Cause(StrEnum):
     DESIGN_ERROR = "design_error"
 
 
-# Read by phase: what the run was doing when the clock fired says whom to look at.
-_BY_PHASE: dict[Phase, Cause] = {
-    Phase.QUEUED: Cause.OVERLOAD,
-    Phase.COMPUTING: Cause.DESIGN_ERROR,
-    Phase.CALLING: Cause.SLOW_DEPENDENCY,
-    Phase.WAITING_PERSON: Cause.UNRESPONSIVE_USER,
-    Phase.WAITING_SYSTEM: Cause.UNRESPONSIVE_SYSTEM,
-    Phase.IN_DOUBT: Cause.UNRESPONSIVE_USER,
-    Phase.IN_REVIEW: Cause.UNRESPONSIVE_USER,
-    Phase.SLEEPING: Cause.DESIGN_ERROR,
+# docs/operations.md shows this table. A pair that is not in it cannot happen.
+CAUSES: dict[Clock, dict[Phase, Cause]] = {
+    Clock.RUN_DEADLINE: {
+        Phase.QUEUED: Cause.OVERLOAD,
+        Phase.COMPUTING: Cause.DESIGN_ERROR,
+        Phase.CALLING: Cause.SLOW_DEPENDENCY,
+        Phase.WAITING_PERSON: Cause.UNRESPONSIVE_USER,
+        Phase.WAITING_SYSTEM: Cause.UNRESPONSIVE_SYSTEM,
+        Phase.IN_DOUBT: Cause.UNRESPONSIVE_USER,
+        Phase.IN_REVIEW: Cause.UNRESPONSIVE_USER,
+        Phase.SLEEPING: Cause.DESIGN_ERROR,
+    },
+    Clock.QUEUE_WAIT: {Phase.QUEUED: Cause.OVERLOAD},
+    Clock.STEP_TIMEOUT: {Phase.COMPUTING: Cause.DESIGN_ERROR, Phase.CALLING: Cause.SLOW_DEPENDENCY},
+    Clock.CALL_TIMEOUT: {Phase.CALLING: Cause.SLOW_DEPENDENCY},
+    Clock.WAIT_TIMEOUT: {
+        Phase.WAITING_PERSON: Cause.UNRESPONSIVE_USER,
+        Phase.WAITING_SYSTEM: Cause.UNRESPONSIVE_SYSTEM,
+        Phase.SLEEPING: Cause.DESIGN_ERROR,
+    },
+    Clock.BUDGET: {Phase.COMPUTING: Cause.BUDGET_SPENT, Phase.CALLING: Cause.BUDGET_SPENT},
+    Clock.DOUBT: {Phase.IN_DOUBT: Cause.UNRESPONSIVE_USER},
 }
+
+POLICIES: dict[Clock, tuple[str, ...]] = {
+    Clock.RUN_DEADLINE: get_args(policies.OnDeadline),
+    Clock.QUEUE_WAIT: get_args(policies.OnQueueWait),
+    Clock.STEP_TIMEOUT: get_args(policies.OnStepTimeout),
+    Clock.CALL_TIMEOUT: get_args(policies.OnCallTimeout),
+    Clock.WAIT_TIMEOUT: get_args(policies.OnTimeout),
+}
+"""What an author may choose for each clock; the first is what holds where nothing was said."""
 
 _WAIT_PHASES: dict[str, Phase] = {
     "approval": Phase.WAITING_PERSON,
@@ -61,8 +86,8 @@ _WAIT_PHASES: dict[str, Phase] = {
 
 
 def cause_of(clock: Clock, phase: Phase) -> Cause:
-    """The cause class of a firing."""
-    return Cause.BUDGET_SPENT if clock is Clock.BUDGET else _BY_PHASE[phase]
+    """The cause class of a firing. Raises KeyError for a clock that cannot fire in that phase."""
+    return CAUSES[clock][phase]
 
 
 def phase_of_wait(kind: str) -> Phase:
@@ -81,14 +106,20 @@ class Firing:
     elapsed_seconds: float
     phase: Phase
     next_state: str
+    whom: str = ""
+    """Who or what was waited for: `tool crm.push`, `event parcel-arrived`, `approval delivery`; "" for nobody."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """What else is worth knowing of this clock."""
 
     def as_data(self) -> dict[str, Any]:
         return {
-            "clock": self.clock,
+            "clock": str(self.clock),
             "limit_seconds": self.limit_seconds,
             "trigger": self.trigger,
             "elapsed_seconds": round(self.elapsed_seconds, 3),
-            "phase": self.phase,
-            "cause": cause_of(self.clock, self.phase),
+            "phase": str(self.phase),
+            "cause": str(cause_of(self.clock, self.phase)),
             "next_state": self.next_state,
+            **({"whom": self.whom} if self.whom else {}),
+            **self.more,
         }

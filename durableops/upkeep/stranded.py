@@ -43,7 +43,8 @@ WHERE n.plan_id IS NOT NULL AND EXISTS (SELECT 1 FROM runs_worker w WHERE w.ende
 _RUNS = f"""
 SELECT r.id, r.tenant_id, r.workflow, r.head_seq, r.step_id, (
     SELECT coalesce(jsonb_agg(jsonb_build_array(w.kind, w.name)), '[]') FROM runs_wait w
-    WHERE w.run_id = r.id AND w.lineage = r.lineage AND w.step_id = r.step_id AND w.state IN ('open', 'answered'))
+    WHERE w.run_id = r.id AND w.lineage = r.lineage AND w.step_id = r.step_id AND w.state IN ('open', 'answered')
+      AND w.clock = '')
 FROM runs_run r WHERE r.plan_id = %s AND r.state IN {_OPEN} AND NOT r.pinned AND r.state_since < now() - %s
     * interval '1 second' AND NOT EXISTS (SELECT 1 FROM runs_review v WHERE v.run_id = r.id AND v.closed_at IS NULL)
 ORDER BY r.id LIMIT %s"""

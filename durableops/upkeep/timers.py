@@ -1,14 +1,14 @@
-"""Timers: sleeps and polls that are due, waits that expire, run deadlines. All on the database's clock."""
+"""Timers: sleeps and polls that are due, waits that expire. All on the database's clock. Of runs: `clocks`."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
+from durableops.engine import questions
 from durableops.engine.database import Database
 from durableops.engine.family import cancel_children, close_waits, nudge_parent
 from durableops.engine.waking import Closing, close_wait
-from durableops.limits.clocks import Clock, Firing, Phase, cause_of, phase_of_wait
-from runs.states import PARKED
+from durableops.limits.clocks import Clock, Firing, phase_of_wait
 from runs.transitions import Cursor, fire, fire_many, record_event
 
 BATCH = 200
@@ -74,10 +74,15 @@ SELECT w.id, w.run_id FROM runs_wait w WHERE w.state = 'open' AND w.expires_at <
 ORDER BY w.expires_at LIMIT %s"""
 _WAIT = """
 SELECT w.kind, w.name, w.on_timeout, w.step_id, extract(epoch FROM w.expires_at - w.opened_at)::float8,
-    extract(epoch FROM now() - w.opened_at)::float8, r.state, r.step_attempts, r.fence
+    extract(epoch FROM now() - w.opened_at)::float8, r.state, r.step_attempts, r.fence, w.clock
 FROM runs_wait w JOIN runs_run r ON r.id = w.run_id
 WHERE w.id = %s AND w.state = 'open' AND w.expires_at <= now()"""
 _LOCK = "SELECT 1 FROM runs_run r WHERE r.id = %s FOR NO KEY UPDATE"
+_EXTEND = """
+UPDATE runs_wait SET expires_at = greatest(now(), expires_at + (expires_at - opened_at)), on_timeout = 'raise'
+WHERE id = %s"""
+_ASKED = "UPDATE runs_wait SET expires_at = NULL, on_timeout = 'asked' WHERE id = %s"
+_ENDS = {"cancel": "cancelled", "fail": "timed_out"}
 
 
 def expire_waits(database: Database) -> int:
@@ -100,84 +105,44 @@ def _expire(cursor: Cursor, wait_id: int, run_id: UUID) -> bool:
     row = cursor.fetchone()
     if row is None:
         return False
-    kind, name, policy, step_id, limit, elapsed, state, attempts, fence = row
-    ends = {"cancel": "cancelled", "fail": "timed_out"} if state == "waiting" else {}
+    kind, name, policy, step_id, limit, elapsed, state, attempts, fence, clock = row
+    if clock:
+        return questions.answer(cursor, run_id, wait_id, yes=False, by="nobody's answer")
+    ends = policy in _ENDS and state == "waiting"
+    after = {**_ENDS, "extend": state, "ask": state} if state == "waiting" else {"extend": state, "ask": state}
     firing = Firing(
         clock=Clock.WAIT_TIMEOUT,
         limit_seconds=limit,
         trigger=f"{kind} {name!r} was not answered",
         elapsed_seconds=elapsed,
         phase=phase_of_wait(kind),
-        next_state=ends.get(policy, "queued"),
+        next_state=after.get(policy, "queued"),
+        whom=f"{kind} {name}",
+        more={"wait": wait_id, "kind": kind, "name": name, "policy": policy},
     )
-    detail = f"{kind} {name!r} expired; {'the step goes on' if policy not in ends else policy + ', by its policy'}"
+    means = {"extend": "it is waited for once more as long", "ask": "a person is asked"}
+    detail = f"{kind} {name!r} expired; " + (
+        f"{policy}, by its policy" if ends else means.get(policy, "the step goes on")
+    )
     record_event(
         cursor, run_id, "wait_timeout", reason=detail, step_id=step_id, attempt=attempts, fence=fence,
-        data={**firing.as_data(), "wait": wait_id, "kind": kind, "name": name, "policy": policy},
+        data=firing.as_data(),
     )  # fmt: skip
-    if policy not in ends:
-        close_wait(
-            cursor,
-            run_id=run_id,
-            wait_id=wait_id,
-            closing=Closing(state="expired", cause="wait_timeout", detail=detail),
-        )
+    if policy == "extend":
+        cursor.execute(_EXTEND, [wait_id])
+        return False
+    if policy == "ask":
+        cursor.execute(_ASKED, [wait_id])
+        questions.put(cursor, run_id, firing.as_data(), was=state, about=wait_id)
+        return False
+    if kind == "children":
+        cancel_children(cursor, run_id, actor="upkeep", reason=f"its parent waits no longer: {detail}", of_wait=wait_id)
+    if not ends:
+        closing = Closing(state="expired", cause="wait_timeout", detail=detail)
+        close_wait(cursor, run_id=run_id, wait_id=wait_id, closing=closing)
         return False
     cursor.execute("UPDATE runs_wait SET state = 'expired', answered_at = now() WHERE id = %s", [wait_id])
     fire("cancel" if policy == "cancel" else "expire", run_id, using=cursor, actor="upkeep", reason=detail)
     close_waits(cursor, [run_id])
     cancel_children(cursor, run_id, actor="upkeep", reason=f"its parent ended: {detail}")
     return True
-
-
-_OVERDUE = ("r.deadline_at <= now() AND r.state IN ({}) ORDER BY r.id LIMIT 200 FOR NO KEY UPDATE SKIP LOCKED").format(
-    ", ".join(f"'{s}'" for s in sorted(PARKED))
-)
-_DEADLINE_DATA = (
-    "jsonb_build_object('clock', 'run_deadline', 'trigger', 'the run''s deadline came while it was ' || b.state,"
-    " 'limit_seconds', (SELECT extract(epoch FROM x.deadline_at - x.created_at) FROM runs_run x WHERE x.id = b.id),"
-    " 'elapsed_seconds', (SELECT extract(epoch FROM now() - x.created_at) FROM runs_run x WHERE x.id = b.id),"
-    " 'phase', {phase}, 'cause', {cause}, 'next_state', 'timed_out')"
-)
-
-
-def end_overdue(database: Database) -> int:
-    """Time out a batch of runs whose deadline has come. Those that run are ended by their holder."""
-    with database.transaction() as cursor:
-        ended = fire_many(
-            "time_out",
-            cursor,
-            pick=_OVERDUE,
-            sets="error_class = 'DeadlinePassed', error_fingerprint = 'run_deadline',"
-            " error_message = 'the run''s deadline has passed'",
-            reason="the run's deadline has passed",
-            data=_DEADLINE_DATA.format(phase=_case("phase"), cause=_case("cause")),
-        )
-        close_waits(cursor, [fired.run_id for fired in ended])
-        for fired in ended:
-            cancel_children(cursor, fired.run_id, actor="upkeep", reason="its parent's deadline passed")
-    for fired in ended:
-        if fired.parent_id is not None:
-            nudge_parent(database, fired.run_id)
-    return len(ended)
-
-
-_PHASES: dict[str, Phase] = {
-    "queued": Phase.QUEUED,
-    "in_doubt": Phase.IN_DOUBT,
-    "in_review": Phase.IN_REVIEW,
-}
-# A waiting run is asked what it waits for; its newest open wait says it.
-_WAIT_KIND = "(SELECT w.kind FROM runs_wait w WHERE w.run_id = b.id AND w.state = 'open' ORDER BY w.id DESC LIMIT 1)"
-
-
-def _case(choose: str) -> str:
-    def said(phase: Phase) -> str:
-        return cause_of(Clock.RUN_DEADLINE, phase) if choose == "cause" else phase
-
-    states = " ".join(f"WHEN '{state}' THEN '{said(phase)}'" for state, phase in _PHASES.items())
-    kinds = " ".join(
-        f"WHEN '{kind}' THEN '{said(phase_of_wait(kind))}'"
-        for kind in ("approval", "file", "event", "poll", "children", "time", "turn")
-    )
-    return f"CASE b.state {states} ELSE CASE {_WAIT_KIND} {kinds} ELSE '{said(Phase.WAITING_SYSTEM)}' END END"

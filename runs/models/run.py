@@ -15,6 +15,8 @@ from runs.states import OPEN, TERMINAL, State
 
 _TERMINAL = sorted(s.value for s in TERMINAL)
 _OPEN = sorted(s.value for s in OPEN)
+DEADLINE_POLICIES = ("fail", "cancel", "extend", "ask", "asked")
+QUEUE_POLICIES = ("fail", "cancel", "continue", "extend", "ask")
 
 
 class Run(models.Model):
@@ -63,6 +65,13 @@ class Run(models.Model):
     cancel_requested_by = models.CharField(max_length=200, default="", blank=True)
     cancel_reason = models.TextField(default="", blank=True)
     deadline_at = models.DateTimeField(null=True)
+    deadline_policy = models.CharField(max_length=6, default="fail", db_default="fail")
+    """What happens when it comes; `asked` while a person is asked that, and nothing else does."""
+    queue_seconds = models.FloatField(null=True)
+    """How long it may stand in the queue each time it comes there; None is no limit."""
+    queue_policy = models.CharField(max_length=8, default="fail", db_default="fail")
+    queue_expires_at = models.DateTimeField(null=True)
+    """When it will have stood there as long; empty outside the queue, and once it was said."""
 
     # Where it is.
     lineage = models.SmallIntegerField(default=1)
@@ -131,6 +140,13 @@ class Run(models.Model):
             models.CheckConstraint(
                 condition=Q(state="queued") | Q(deferred=False), name="run_deferred_only_while_queued"
             ),
+            models.CheckConstraint(
+                condition=Q(state="queued") | Q(queue_expires_at=None), name="run_queue_clock_only_while_queued"
+            ),
+            models.CheckConstraint(
+                condition=Q(deadline_policy__in=sorted(DEADLINE_POLICIES), queue_policy__in=sorted(QUEUE_POLICIES)),
+                name="run_clock_policies_known",
+            ),
             # engine.claim: what makes a cap hold. Nothing that does not run has a place, and no two runs have the same.
             models.CheckConstraint(
                 condition=Q(state="running") | Q(slot=None, resource_slot=None), name="run_slots_only_while_running"
@@ -195,6 +211,12 @@ class Run(models.Model):
                 fields=["deadline_at"],
                 name="run_open_deadline",
                 condition=Q(deadline_at__isnull=False, state__in=_OPEN),
+            ),
+            # upkeep.clocks: runs that have stood in the queue too long.
+            models.Index(
+                fields=["queue_expires_at"],
+                name="run_queue_clock",
+                condition=Q(state="queued", queue_expires_at__isnull=False),
             ),
             # runs_retention_step: runs that have finished since, then in the order in which they are looked at again.
             models.Index(

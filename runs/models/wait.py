@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 WAIT_KINDS = ("event", "approval", "file", "time", "poll", "children", "turn")
 WAIT_STATES = ("open", "answered", "expired", "cancelled")
-ON_TIMEOUT = ("raise", "fail", "cancel", "continue")
+ON_TIMEOUT = ("raise", "fail", "cancel", "continue", "extend", "ask", "asked")
 
 
 class Wait(models.Model):
@@ -31,6 +31,10 @@ class Wait(models.Model):
     expires_at = models.DateTimeField(null=True)
     """The wait's own clock; the run's deadline may come first."""
     on_timeout = models.CharField(max_length=8, default="raise")
+    """What happens when its clock comes; `asked` while a person is asked that, who answers an approval of its own."""
+    clock = models.CharField(max_length=12, default="", db_default="", blank=True)
+    """Of an approval that the engine asks for because a clock has come: which one. Its `correlation` is the wait that
+    it is about, if it is about one."""
     turns = models.IntegerField(default=0)
     """Polls: turns taken so far."""
     question = models.TextField(default="", blank=True)

@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from durableops.limits.clocks import Cause, Clock, Firing, Phase, cause_of, phase_of_wait
+from durableops.limits.clocks import CAUSES, Cause, Clock, Firing, Phase, cause_of, phase_of_wait
 from runs.models.wait import WAIT_KINDS
+
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("clock", Clock)
-@pytest.mark.parametrize("phase", Phase)
-def test_every_pair_has_a_cause(clock, phase):
-    assert cause_of(clock, phase) in set(Cause)
+TABLE = """
+                queued     computing     calling          waiting_person     waiting_system       in_doubt           in_review          sleeping
+run_deadline    overload   design_error  slow_dependency  unresponsive_user  unresponsive_system  unresponsive_user  unresponsive_user  design_error
+queue_wait      overload   -             -                -                  -                    -                  -                  -
+step_timeout    -          design_error  slow_dependency  -                  -                    -                  -                  -
+call_timeout    -          -             slow_dependency  -                  -                    -                  -                  -
+wait_timeout    -          -             -                unresponsive_user  unresponsive_system  -                  -                  design_error
+budget          -          budget_spent  budget_spent     -                  -                    -                  -                  -
+doubt           -          -             -                -                  -                    unresponsive_user  -                  -
+"""  # noqa: E501 - a table
+PHASES, *ROWS = [line.split() for line in TABLE.strip().splitlines()]
+CELLS = [(row[0], phase, cause) for row in ROWS for phase, cause in zip(PHASES, row[1:], strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("phase", "cause"),
-    [
-        (Phase.QUEUED, Cause.OVERLOAD),
-        (Phase.COMPUTING, Cause.DESIGN_ERROR),
-        (Phase.CALLING, Cause.SLOW_DEPENDENCY),
-        (Phase.WAITING_PERSON, Cause.UNRESPONSIVE_USER),
-        (Phase.WAITING_SYSTEM, Cause.UNRESPONSIVE_SYSTEM),
-        (Phase.IN_DOUBT, Cause.UNRESPONSIVE_USER),
-    ],
-)
-def test_cause_says_whom_to_look_at(phase, cause):
-    assert cause_of(Clock.RUN_DEADLINE, phase) is cause
+def test_every_clock_and_every_phase_stands_in_the_table():
+    assert ([row[0] for row in ROWS], PHASES) == (list(Clock), list(Phase))
 
 
-def test_spent_budget_is_its_own_cause():
-    assert {cause_of(Clock.BUDGET, phase) for phase in Phase} == {Cause.BUDGET_SPENT}
+@pytest.mark.parametrize(("clock", "phase", "cause"), CELLS)
+def test_cause_is_what_the_table_says(clock, phase, cause):
+    assert CAUSES[Clock(clock)].get(Phase(phase), "-") == cause
+    if cause != "-":
+        assert cause_of(Clock(clock), Phase(phase)) is Cause(cause)
+
+
+def test_clock_cannot_fire_where_the_table_says_nothing():
+    with pytest.raises(KeyError):
+        cause_of(Clock.CALL_TIMEOUT, Phase.QUEUED)
+
+
+def test_operators_read_the_same_table():
+    shown = (CHECKOUT / "docs/operations.md").read_text(encoding="utf-8")
+    for clock, causes in CAUSES.items():
+        for phase, cause in causes.items():
+            assert f"| `{clock}` | {phase.replace('_', ' ')} | `{cause}` |" in shown
 
 
 def test_every_kind_of_wait_is_a_phase():

@@ -331,6 +331,11 @@ BREAKS: list[tuple[str, str]] = [
             UPDATE runs_run SET deadline_at = now() - interval '1 hour' WHERE id = {PATIENT}""",
     ),
     (
+        "run_past_its_queue_wait_has_met_its_policy",
+        """
+            UPDATE runs_run SET queue_expires_at = now() - interval '1 hour' WHERE state = 'queued'""",
+    ),
+    (
         "expired_wait_is_closed",
         f"""
             UPDATE runs_wait SET expires_at = now() - interval '1 hour' WHERE run_id = {PATIENT}""",

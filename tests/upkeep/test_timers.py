@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from durableops.upkeep import timers
+from durableops.upkeep import clocks, timers
 from runs.models import Run, RunEvent, Wait
 from runs.states import PARKED, State
 from tests.factories import events_of, make_run, make_wait, now
@@ -39,7 +39,7 @@ def test_due_poll_stays_open_for_its_turn(database):
 def test_what_is_not_due_waits_on(database):
     run = make_run(state="waiting")
     make_wait(run, kind="time", due_at=FUTURE, expires_at=FUTURE)
-    assert timers.wake_due(database) == timers.expire_waits(database) == timers.end_overdue(database) == 0
+    assert timers.wake_due(database) == timers.expire_waits(database) == clocks.fire_deadlines(database) == 0
     assert events_of(run) == []
 
 
@@ -57,7 +57,7 @@ def test_many_that_are_due_are_woken_in_batches(database):
 @pytest.mark.parametrize("state", sorted(PARKED))
 def test_overdue_run_that_does_not_run_is_ended_with_its_clock(database, state):  # C053 C055
     run = make_run(state=state, deadline_at=PAST)
-    assert timers.end_overdue(database) == 1
+    assert clocks.fire_deadlines(database) == 1
     run.refresh_from_db()
     assert run.state == "timed_out"
     assert run.error_class == "DeadlinePassed"
@@ -70,7 +70,7 @@ def test_overdue_run_that_does_not_run_is_ended_with_its_clock(database, state):
 @pytest.mark.parametrize("state", sorted(set(State) - PARKED))
 def test_overdue_run_that_runs_or_has_ended_is_left(database, state):
     run = make_run(state=state, deadline_at=PAST)
-    assert timers.end_overdue(database) == 0
+    assert clocks.fire_deadlines(database) == 0
     run.refresh_from_db()
     assert run.state == state
 
@@ -84,7 +84,7 @@ def test_overdue_run_that_runs_or_has_ended_is_left(database, state):
 def test_cause_says_whom_the_run_waited_for(database, kind, cause, clock):
     run = make_run(state="waiting", deadline_at=PAST if clock == "deadline" else None)
     make_wait(run, kind=kind, expires_at=PAST if clock == "wait" else None)
-    timers.end_overdue(database)
+    clocks.fire_deadlines(database)
     timers.expire_waits(database)
     event = RunEvent.objects.get(run=run, event="time_out" if clock == "deadline" else "wait_timeout")
     assert event.data["cause"] == cause
@@ -95,7 +95,7 @@ def test_of_two_clocks_the_runs_own_ends_it_and_is_named(database):
     run = make_run(state="waiting", deadline_at=PAST)
     make_wait(run, expires_at=FUTURE, on_timeout="continue")
     timers.expire_waits(database)
-    timers.end_overdue(database)
+    clocks.fire_deadlines(database)
     assert events_of(run) == ["time_out"]
     assert Wait.objects.get().state == "cancelled"
 

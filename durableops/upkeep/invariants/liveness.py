@@ -129,10 +129,19 @@ CHECKS = (
         looks_at=f"{OPEN_RUNS} with a deadline",
         broken=f"""
             SELECT r.id, format('its deadline was %%s and it is %%s', r.deadline_at, r.state) FROM runs_run r
-            WHERE r.state IN ({_PARKED}) AND r.deadline_at < {SETTLED}""",
+            WHERE r.state IN ({_PARKED}) AND r.deadline_at < {SETTLED} AND NOT (r.deadline_policy = 'asked' AND EXISTS (
+                SELECT 1 FROM runs_wait w WHERE w.run_id = r.id AND w.state = 'open' AND w.clock = 'run_deadline'))""",
         explained="""
             SELECT r.id, format('its deadline was %%s; its holder ends it at its next commit', r.deadline_at)
             FROM runs_run r WHERE r.state = 'running' AND r.deadline_at < now()""",
+    ),
+    Check(
+        name="run_past_its_queue_wait_has_met_its_policy",
+        promise=7,
+        looks_at=f"{OPEN_RUNS} that is queued with a queue wait",
+        broken=f"""
+            SELECT r.id, format('it has stood in the queue too long since %%s', r.queue_expires_at) FROM runs_run r
+            WHERE r.state = 'queued' AND r.queue_expires_at < {SETTLED}""",
     ),
     Check(
         name="expired_wait_is_closed",
