@@ -24,6 +24,7 @@ from runs.models import (
     Checkpoint,
     Compensation,
     Decision,
+    Doubt,
     IdempotencyRecord,
     LogLine,
     PauseSwitch,
@@ -115,6 +116,8 @@ def counts(run: Run) -> dict[str, str]:
     undoing = {
         "compensations": "(SELECT count(*) FROM runs_compensation WHERE run_id = %(run)s)",
         "owed": "(SELECT count(*) FROM runs_compensation WHERE run_id = %(run)s AND state NOT IN ('done', 'waived'))",
+        "doubts": "(SELECT count(*) FROM (SELECT 1 FROM runs_doubt WHERE run_id = %(run)s AND settled_at IS NULL"
+        " LIMIT %(cap)s) x)",
         "undoable": _UNDOABLE if run.is_terminal else "0",
     }
     params: dict[str, Any] = {"run": run.pk, "cap": COUNT_CAP + 1, "tools": [way.of for way in ways()]}
@@ -156,6 +159,7 @@ class Part:
 PER_PAGE = 100
 NEWS_CAP = 1000
 UNDONE_SHOWN = 50
+DOUBTS_SHOWN = 50
 
 
 def _part(found: QuerySet[Any], key: str, window: Window) -> Part:
@@ -189,7 +193,11 @@ def effects_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
     for row in part.rows:
         row.shown = payloads.show("request", row.request_summary, sight=sight) if row.request_summary else None
     undone = Compensation.objects.filter(run=run).select_related("effect").defer("effect__result")
-    return {"part": part, "undone": undone.order_by("-effect_id")[:UNDONE_SHOWN]}
+    doubts = Doubt.objects.filter(run=run, settled_at=None).select_related("effect").defer("effect__result")
+    return {
+        "part": part, "undone": undone.order_by("-effect_id")[:UNDONE_SHOWN],
+        "doubts": doubts.order_by("id")[:DOUBTS_SHOWN],
+    }  # fmt: skip
 
 
 def decisions_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:

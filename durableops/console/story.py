@@ -190,7 +190,7 @@ def _in_doubt(facts: Facts) -> tuple[SafeString, list[Hint]]:
     return sentence(
         "<b>An effect may or may not have happened</b>, since {}, and nothing is left to do without knowing. "
         "A person settles it.", _at(facts.run.state_since, facts),
-    ), [Hint(icon="info", text=sentence("The effect is listed under Effects, with its key and request."))]  # fmt: skip
+    ), [Hint(icon="info", text=sentence("It is listed under Effects, where a person settles it."))]  # fmt: skip
 
 
 def _in_review(facts: Facts) -> tuple[SafeString, list[Hint]]:

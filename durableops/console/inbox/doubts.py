@@ -88,7 +88,7 @@ def _entry(doubt: Doubt, access: Access) -> Entry:
     return Entry(
         key=str(doubt.pk),
         title=f"{effect.tool} · {effect.resource}",
-        url=reverse("console:effect", args=[effect.run_id, effect.pk]),
+        url=reverse("console:doubt", args=[doubt.pk]),
         since=doubt.since,
         tenant=doubt.tenant.slug,
         claimed_by=doubt.claimed_by,

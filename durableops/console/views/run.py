@@ -11,7 +11,9 @@ from django.shortcuts import render
 from durableops.access import Permission
 from durableops.console import actions, diffs, payloads, run_page
 from durableops.console.http import ConsoleRequest, context_for, page
-from runs.models import Checkpoint, IdempotencyRecord, Run
+from runs.models import Checkpoint, Doubt, IdempotencyRecord, Run
+
+DOUBTS_SHOWN = 20
 
 
 def live_context(request: ConsoleRequest, run: Run) -> dict[str, Any]:
@@ -82,5 +84,6 @@ def effect(request: ConsoleRequest, run_id: UUID, effect_id: int) -> HttpRespons
         **context_for(request, "runs"), "run": run, "effect": found,
         "asked": payloads.show("request", found.request_summary or None, sight=sight),
         "result": payloads.show("result", found.result, sight=sight),
+        "doubts": Doubt.objects.filter(effect=found).order_by("-id")[:DOUBTS_SHOWN],
     }  # fmt: skip
     return render(request, "console/run/effect.html", context)
