@@ -14,6 +14,7 @@ from ninja.renderers import BaseRenderer
 
 from durableops.api import (
     approvals,
+    clocks,
     doubts,
     events,
     files,
@@ -67,10 +68,12 @@ api.add_router("/runs", runs.router)
 api.add_router("/runs", story.router)
 api.add_router("/runs", verbs.router)
 api.add_router("/runs", plans.router)
+api.add_router("/runs", clocks.of_runs)
 api.add_router("/runs", files.router)
 api.add_router("/runs", prompts.router)
 api.add_router("/events", events.router)
 api.add_router("/approvals", approvals.router)
+api.add_router("/clocks", clocks.router)
 api.add_router("/doubts", doubts.router)
 api.add_router("/systems", systems.router)
 

@@ -98,6 +98,35 @@ class ApprovalRequest(_Request):
     reason: Reason = ""
 
 
+class ExtendRequest(VerbRequest):
+    deadline_at: Instant
+
+
+class ExtendWaitRequest(VerbRequest):
+    expires_at: Instant
+
+
+class ClockQuery(BaseModel):
+    hours: int = Field(24, ge=1, le=24 * 31, description="How far back.")
+
+
+class FiredClock(BaseModel):
+    """Firings of one clock for one cause."""
+
+    cause: str
+    clock: str
+    phase: str = Field(description="What the runs were doing.")
+    whom: str = Field(description="Whom they waited for, such as `tool crm.push`; empty for nobody.")
+    times: int
+    runs: int
+    newest_at: datetime
+    advice: str
+
+
+class ClockList(BaseModel):
+    clocks: list[FiredClock]
+
+
 class RefusalRequest(ApprovalRequest):
     reason: Reason = Field(min_length=1)
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from django.db import connection
 
-from durableops.console.filters import CLOCKS, INTERRUPTED, NEWEST_EVENTS
+from durableops.console.filters import INTERRUPTED
 
 HOURS = 24
 MOST = 20_000
@@ -50,12 +50,6 @@ SELECT w.run_id, w.name, w.expires_at, r.workflow FROM runs_wait w JOIN runs_run
 WHERE w.state = 'open' AND w.kind = 'approval' AND w.tenant_id = ANY(%(tenants)s)
 ORDER BY w.expires_at NULLS LAST, w.id LIMIT 5"""
 
-
-_FIRED = f"""
-SELECT x.event, count(*), count(DISTINCT x.run_id) FROM (
-    SELECT run_id, event, at FROM runs_event ORDER BY id DESC LIMIT {NEWEST_EVENTS}
-) x JOIN runs_run r ON r.id = x.run_id AND r.tenant_id = ANY(%(tenants)s)
-WHERE x.event = ANY(%(clocks)s) AND x.at > now() - %(hours)s * interval '1 hour' GROUP BY 1 ORDER BY 2 DESC"""
 
 _WORKERS = f"""
 SELECT count(*) FILTER (WHERE ended_at IS NULL),
@@ -109,20 +103,6 @@ def recovery(tenants: list[int]) -> Recovery:
     return Recovery(resumes=n, p50=p50, p95=p95, slowest=slowest, reused=reused, repeated=repeated, runs=runs)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fired:
-    """A clock that fired within the last day."""
-
-    clock: str
-    times: int
-    runs: int
-
-
-def clocks_fired(tenants: list[int]) -> list[Fired]:
-    """Which clocks fired how often, among the newest events."""
-    return [Fired(clock=clock, times=times, runs=runs) for clock, times, runs in _fetch(_FIRED, tenants)]
-
-
 def workers() -> tuple[int, int]:
     """How many are alive, and how many of the last day ended without being asked to."""
     living, lost = _fetch(_WORKERS, [])[0]
@@ -171,7 +151,6 @@ def _fetch(sql: str, tenants: list[int]) -> list[tuple]:  # type: ignore[type-ar
                 "most": MOST,
                 "causes": list(INTERRUPTED),
                 "kinds": kinds,
-                "clocks": list(CLOCKS),
             },
         )
         rows: list[tuple] = cursor.fetchall()  # type: ignore[type-arg]

@@ -16,6 +16,8 @@ from django.utils import timezone
 
 from durableops.conf import get_conf
 from durableops.console import columns
+from durableops.engine import firings
+from durableops.limits.clocks import Clock
 from runs.models import Tenant
 from runs.states import OPEN, State
 
@@ -79,12 +81,12 @@ _LIMBO = f"""CASE w.state
         SELECT l.id FROM runs_workflow_plan l WHERE EXISTS (
             SELECT 1 FROM runs_worker k WHERE k.ended_at IS NULL AND NOT k.draining
             AND (k.plans IS NULL OR k.plans @> to_jsonb(l.id)))) END"""
-CLOCKS = ("call_timeout", "step_timeout", "wait_timeout", "time_out")
-NEWEST_EVENTS = 20_000
-"""Clocks that fired are looked for among so many of the newest events: there is no index of them alone."""
+CLOCKS = tuple(clock.value for clock in Clock)
+# By the index of the clocks that fired; as many of the newest as engine.firings counts.
 _FIRED = f"""r.id IN (SELECT e.run_id FROM (
-    SELECT run_id, event, at FROM runs_event ORDER BY id DESC LIMIT {NEWEST_EVENTS}) e
-    WHERE e.event = {{p}} AND e.at > now() - interval '24 hours')"""
+    SELECT run_id, data FROM runs_event WHERE data ? 'phase' AND at > now() - interval '24 hours'
+    ORDER BY at DESC, id DESC LIMIT {firings.MOST}) e
+    WHERE e.data ->> 'clock' = {{p}})"""
 
 VIEWS: dict[str, View] = {
     view.name: view

@@ -226,11 +226,12 @@ def cause_state(cause: str) -> str:
 
 
 @register.filter
-def clock_words(event: str) -> str:
+def clock_words(clock: str) -> str:
     """Which clock it was, in words."""
     known = {"call_timeout": "a call’s timeout", "step_timeout": "a step’s timeout", "wait_timeout": "a wait’s end",
-             "time_out": "a run’s deadline"}  # fmt: skip
-    return known.get(event, spaced(event))
+             "run_deadline": "a run’s deadline", "queue_wait": "too long in the queue", "budget": "a budget",
+             "doubt": "a doubt’s reminder"}  # fmt: skip
+    return known.get(clock, spaced(clock))
 
 
 @register.filter

@@ -16,7 +16,7 @@ FOLD_SHARE = 0.12
 """Idle is folded when it takes more than this share of the whole."""
 FOLD_SECONDS = 5.0
 LOST = frozenset({"lose_worker", "kill_step", "give_up"})
-CLOCKS = frozenset({"call_timeout", "step_timeout", "wait_timeout", "time_out"})
+CLOCKS = frozenset({"call_timeout", "step_timeout", "wait_timeout", "time_out", "run_deadline", "queue_wait", "budget"})
 
 
 @dataclass(frozen=True, kw_only=True)

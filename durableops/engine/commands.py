@@ -213,11 +213,13 @@ def refuse(wait_id: int, *, tenant: Tenant, actor: str, reason: str, facts_hash:
 
 
 @audited_refusals
-def extend_wait(wait_id: int, *, tenant: Tenant, actor: str, reason: str, expires_at: datetime) -> Done:
+def extend_wait(
+    wait_id: int, *, tenant: Tenant, actor: str, reason: str, expires_at: datetime, of_run: UUID | None = None
+) -> Done:
     """Move the clock of an open wait. The run's own deadline may still come first."""
     with transaction.atomic(), connection.cursor() as cursor:
         wait = Wait.objects.filter(pk=wait_id, tenant=tenant).first()
-        if wait is None:
+        if wait is None or of_run not in (None, wait.run_id):
             raise RunNotFound(f"there is no wait {wait_id} here.")
         run = locked(tenant, wait.run_id)
         wait.refresh_from_db()

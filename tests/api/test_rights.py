@@ -44,6 +44,9 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "send_event": ("events:send", "", {"name": "paid"}, 201),
     "approve_approval": ("approvals:decide", "waiting", DECISION, 200),
     "refuse_approval": ("approvals:decide", "waiting", DECISION, 200),
+    "list_clocks": ("runs:read", "", None, 200),
+    "extend_run": ("runs:operate", "queued", REASON | {"deadline_at": "2036-01-01T00:00:00Z"}, 200),
+    "extend_wait": ("runs:operate", "waiting", REASON | {"expires_at": "2036-01-01T00:00:00Z"}, 200),
     "list_doubts": ("runs:read", "", None, 200),
     "get_doubt": ("runs:read", "in_doubt", None, 200),
     "settle_doubt": ("effects:settle", "in_doubt", REASON | {"how": "happened"}, 200),
@@ -93,7 +96,8 @@ def make_target(tenant, state: str) -> tuple[Run, Wait]:
         factories.make_doubt(factories.make_effect(run, state="in_doubt", holds_system=True, **legacy))
         factories.make_effect(run, state="queued", **legacy)
         System.objects.get_or_create(name="ledger")
-    return run, factories.make_wait(run, kind="approval", name="delivery", facts="{}", facts_hash=FACTS)
+    return run, factories.make_wait(run, kind="approval", name="delivery", facts="{}", facts_hash=FACTS,
+                                    expires_at=factories.now() + timedelta(days=1))  # fmt: skip
 
 
 def test_every_address_is_in_the_matrix_with_its_scope():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from durableops.limits.clocks import Clock, Firing, Phase
 from runs.models import RunEvent, Worker
 from tests.factories import make_plan, make_run, make_tenant, make_wait, make_worker, now
 
@@ -35,20 +36,29 @@ def test_open_runs_that_nothing_will_wake_are_in_limbo(signed_in):
     assert listed == {str(run.pk) for run in (nobody_knows_it, forgotten_wait, orphan)}
 
 
+def fired(run, clock, phase, **more):
+    firing = Firing(clock=Clock(clock), limit_seconds=1, trigger="late", elapsed_seconds=2, phase=Phase(phase),
+                    next_state="queued", whom=more.pop("whom", ""))  # fmt: skip
+    RunEvent.objects.create(run=run, event=clock, data=firing.as_data(), **more)
+
+
 def test_clocks_that_fired_are_counted_by_cause_with_the_runs_behind_them(signed_in):
     run, theirs, old = make_run(), make_run(tenant=make_tenant("other")), make_run()
     for one in (run, run, theirs):
-        RunEvent.objects.create(run=one, event="call_timeout")
-    RunEvent.objects.create(run=old, event="call_timeout", at=now() - timedelta(days=2))
-    RunEvent.objects.create(run=run, event="step_timeout")
+        fired(one, "call_timeout", "calling", whom="tool crm")
+    fired(old, "call_timeout", "calling", whom="tool crm", at=now() - timedelta(days=2))
+    fired(run, "step_timeout", "computing")
+    RunEvent.objects.create(run=run, event="retry_later", data={"clock": "step_timeout"})
     viewer = signed_in("viewer")
     page = viewer.get("/overview/").content.decode()
     rows = re.findall(
-        r'</svg>([^<]+)</span></td><td class="num">(\d+)</td><td class="num"><a href="([^"]+)">(\d+)', page
+        r'</svg>([^<]+)</span></td><td class="nowrap">([^<]+)</td><td class="break">([^<]+)</td>'
+        r'<td class="num">(\d+)</td><td class="num"><a href="([^"]+)">(\d+)',
+        page,
     )
     assert rows == [
-        ("a call’s timeout", "2", "/runs/?q=clock:call_timeout", "1"),
-        ("a step’s timeout", "1", "/runs/?q=clock:step_timeout", "1"),
+        ("slow dependency", "a call’s timeout", "tool crm", "2", "/runs/?q=clock:call_timeout", "1"),
+        ("design error", "a step’s timeout", "–", "1", "/runs/?q=clock:step_timeout", "1"),
     ]
     listed = re.findall(r'id="run-([0-9a-f-]{36})"', viewer.get("/runs/?q=clock:call_timeout").content.decode())
     assert listed == [str(run.pk)]

@@ -39,6 +39,21 @@ def test_everything_is_paused_and_goes_on(tenant, clean_queue, capsys):
         operate("resume-all")
 
 
+def test_deadline_and_the_end_of_a_wait_are_moved(tenant, clean_queue):
+    run = make_run(state=State.WAITING, deadline_at=now())
+    wait = make_wait(run, expires_at=now() + timedelta(hours=1))
+    operate("extend", str(run.pk), "--tenant", tenant.slug, "--until", "2036-01-01T00:00:00Z")
+    operate("extend", str(run.pk), "--tenant", tenant.slug, "--until", "2035-01-01T00:00:00Z", "--wait", "go")
+    run.refresh_from_db()
+    wait.refresh_from_db()
+    assert (run.deadline_at and run.deadline_at.year, wait.expires_at and wait.expires_at.year) == (2036, 2035)
+    for wrong, why in (("soon", "an instant with its time zone"), ("2036-01-01T00:00:00", "its time zone")):
+        with pytest.raises(CommandError, match=why):
+            operate("extend", str(run.pk), "--tenant", tenant.slug, "--until", wrong)
+    with pytest.raises(CommandError, match="no open wait named 'nothing'"):
+        operate("extend", str(run.pk), "--tenant", tenant.slug, "--until", "2036-01-01T00:00:00Z", "--wait", "nothing")
+
+
 def in_doubt() -> Doubt:
     System.objects.create(name="ledger")
     effect = make_effect(

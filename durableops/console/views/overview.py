@@ -10,10 +10,11 @@ from django.shortcuts import render
 from durableops import clock
 from durableops.access import Permission
 from durableops.console import figures, listing
-from durableops.console.filters import NEWEST_EVENTS, VIEWS, RunFilter
+from durableops.console.filters import VIEWS, RunFilter
 from durableops.console.http import ConsoleRequest, context_for, page
 from durableops.console.inbox.frame import shown_count
 from durableops.console.inbox.undelivered import Undelivered
+from durableops.engine import firings
 from runs.models import PauseSwitch
 
 _TILES = (
@@ -62,8 +63,7 @@ def overview_context(request: ConsoleRequest) -> dict[str, Any]:
         "undelivered": shown_count(Undelivered().count(access.tenant_ids)),
         "workers": living,
         "lost": lost,
-        "fired": figures.clocks_fired(access.tenant_ids),
-        "newest_events": NEWEST_EVENTS,
+        "fired": firings.by_cause(access.tenant_ids, hours=figures.HOURS),
         "switches": [s for s in PauseSwitch.objects.select_related("tenant")[:20]
                      if s.tenant_id is None or access.everything or s.tenant_id in access.memberships],
         "now": now,

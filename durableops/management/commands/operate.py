@@ -9,11 +9,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from durableops.engine import settlements
 from durableops.errors import DurableOpsError
-from durableops.management.operating import effects, runs
+from durableops.management.operating import clocks, effects, runs
 from durableops.management.operating.asked import Asked, Told, Verb
 from durableops.management.operating.plans import as_text
 
-VERBS: dict[str, Verb] = runs.VERBS | effects.VERBS
+VERBS: dict[str, Verb] = runs.VERBS | clocks.VERBS | effects.VERBS
 
 
 class Command(BaseCommand):
@@ -32,6 +32,8 @@ class Command(BaseCommand):
         plan.add_argument("--plan-hash", metavar="HASH", help="do it only if that is still the plan")
         plan.add_argument("--yes", action="store_true", help="do it whatever the plan is by now")
         parser.add_argument("--approval", metavar="NAME", help="which approval, where the run has several open")
+        parser.add_argument("--until", metavar="INSTANT", help="extend: the new end, such as 2026-12-24T18:00:00Z")
+        parser.add_argument("--wait", metavar="NAME", help="extend: the wait whose end it is; else the run's deadline")
         parser.add_argument("--as", dest="how", choices=settlements.HOW, help="settle: what became of it")
         parser.add_argument("--downstream-id", default="", help="the other side's id of what was made")
         parser.add_argument("--result", help="settle: what the step gets, as JSON")
