@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from runs.models import RunEvent
+from runs.models import RunEvent, System
 from tests.factories import (
     make_checkpoint,
     make_doubt,
@@ -57,11 +57,13 @@ def addresses():
         failed, state="delivered", lane=make_lane(failed, destination=f"webhook:{endpoint.pk}"), endpoint=endpoint
     )
     doubtful = make_run(state="in_doubt", fence=1)
-    maybe = make_effect(doubtful, state="in_doubt", safety="legacy", holds_system=True, resource="order " + "7" * 200,
-                        request_summary={"amount": 40})  # fmt: skip
+    maybe = make_effect(doubtful, state="in_doubt", safety="legacy", system="ledger", holds_system=True,
+                        resource="order " + "7" * 200, request_summary={"amount": 40})  # fmt: skip
     doubt = make_doubt(maybe, why="no answer " * 30, probe_at=now(), probe_said="their search is down")
     settled = make_doubt(make_effect(doubtful, state="given_up"), settled_at=now(), settled_as="give_up",
                          settled_by="ann", evidence="asked " * 40)  # fmt: skip
+    System.objects.create(name="ledger", paused=True, paused_by="ann", paused_at=now(), paused_reason="month-end " * 9)
+    waits = [make_effect(waiting, state="queued", safety="legacy", system="ledger", resource="o" * 200) for _ in "ab"]
     tabs = ["timeline", "events", "checkpoints", "effects", "decisions", "logs", "audit"]
     return [
         "/overview/", "/runs/", "/runs/?q=foo:bar", "/runs/?view=people", "/workers/", "/pauses/",
@@ -72,6 +74,7 @@ def addresses():
         *(f"/runs/{waiting.pk}/?tab={tab}" for tab in tabs), f"/runs/{failed.pk}/",
         f"/runs/{waiting.pk}/checkpoints/2/", f"/runs/{waiting.pk}/effects/{effect.pk}/",
         f"/runs/{waiting.pk}/do/cancel/", f"/runs/{waiting.pk}/approvals/{wait.pk}/approve/",
+        "/systems/", "/systems/ledger/", "/systems/ledger/resume/", f"/systems/calls/{waits[0].pk}/move/",
         "/inbox/?queue=doubt", f"/doubts/{doubt.pk}/", f"/doubts/{doubt.pk}/happened/", f"/doubts/{doubt.pk}/did-not/",
         f"/doubts/{settled.pk}/", f"/runs/{doubtful.pk}/?tab=effects", f"/runs/{doubtful.pk}/effects/{maybe.pk}/",
         f"/runs/{waiting.pk}/waits/{wait.pk}/extend/", f"/runs/{asked.pk}/waits/{awaited.pk}/send/",

@@ -16,7 +16,7 @@ from durableops.engine import file_links, guard
 from durableops.engine.bulk import capture
 from durableops.engine.bulk.capture import Selection
 from durableops.engine.bulk.verbs import verb
-from runs.models import Membership, OutboxDestination, PauseSwitch
+from runs.models import Membership, OutboxDestination, PauseSwitch, System
 from tests.factories import (
     CAST,
     make_artifact,
@@ -54,6 +54,10 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "branch": (["run", 0, "retry-from"], OPERATORS, OPERATORS),
     "doubt": (["the doubt"], MEMBERS, None),
     "doubt_verb": (["the doubt", "happened"], SETTLERS, SETTLERS),
+    "systems": ([], SOMEBODY, None),
+    "system": (["ledger"], MEMBERS, None),
+    "system_verb": (["ledger", "pause"], {"admin"}, {"admin"}),
+    "move_call": (["queued call"], OPERATORS, OPERATORS),
     "compensation": (["compensation"], MEMBERS, None),
     "compensation_verb": (["compensation", "waive"], None, SETTLERS),
     "bulks": ([], SOMEBODY, OPERATORS),
@@ -102,6 +106,9 @@ def scene(simple, settings, monkeypatch, media):
     return {
         "run": run.pk,
         "the doubt": make_doubt(make_effect(run, state="in_doubt")).pk,
+        "queued call": make_effect(
+            run, state="queued", safety="legacy", system=System.objects.create(name="ledger").pk
+        ).pk,
         "worker": worker.pk,
         "wait": make_wait(run, kind="approval", name="delivery", facts_hash="f" * 64, expires_at=now() + HOUR).pk,
         "event": make_wait(run, correlation="k").pk,
@@ -154,6 +161,7 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
         "role": "viewer",
         "workflow": "simple" if route == "start" else "",
         "verb": "cancel",
+        "to": "first",
         "run": scene["run"],
         "plan_hash": "" if route == "doubt_verb" else scene["plan"],
     }

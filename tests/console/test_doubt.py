@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from durableops import Happened, tool
 from durableops.authoring import registry
-from runs.models import AuditEntry, Compensation, Doubt, IdempotencyRecord, Membership, Run, RunEvent
+from runs.models import AuditEntry, Compensation, Doubt, Membership, Run, RunEvent
 from tests.factories import (
     events_of,
     make_doubt,
@@ -46,9 +46,8 @@ def doubted(*, quiet: timedelta = PAST, state: str = "in_doubt", over: dict[str,
     run = make_run(state=state, fence=1)
     effect = make_effect(
         run, state="in_doubt", tool="post", resource="invoice 7", safety="legacy", request_summary={"amount": 40},
-        quiet_after=now() + quiet, **{"holds_system": True, **(over or {})},
+        quiet_after=now() + quiet, system="ledger", **{"holds_system": True, **(over or {})},
     )  # fmt: skip
-    IdempotencyRecord.objects.filter(pk=effect.pk).update(system="ledger")
     return make_doubt(effect, why="no answer came within 3 s", **more)
 
 
