@@ -14,10 +14,14 @@ from ninja.renderers import BaseRenderer
 
 from durableops.api import (
     approvals,
+    branching,
+    bulks,
     clocks,
+    compensations,
     doubts,
     events,
     files,
+    messages,
     plans,
     problems,
     prompts,
@@ -69,6 +73,7 @@ api.add_router("/runs", story.router)
 api.add_router("/runs", verbs.router)
 api.add_router("/runs", plans.router)
 api.add_router("/runs", clocks.of_runs)
+api.add_router("/runs", branching.router)
 api.add_router("/runs", files.router)
 api.add_router("/runs", prompts.router)
 api.add_router("/events", events.router)
@@ -76,6 +81,9 @@ api.add_router("/approvals", approvals.router)
 api.add_router("/clocks", clocks.router)
 api.add_router("/doubts", doubts.router)
 api.add_router("/systems", systems.router)
+api.add_router("/compensations", compensations.router)
+api.add_router("/messages", messages.router)
+api.add_router("/bulks", bulks.router)
 
 
 def openapi_document() -> dict[str, Any]:
@@ -88,8 +96,8 @@ def openapi_document() -> dict[str, Any]:
 def openapi_text() -> str:
     """The description as it is served; addresses do not change while a process lives."""
     document: dict[str, Any] = json.loads(json.dumps(api.get_openapi_schema(path_prefix=f"{PREFIX}/")))
-    for shown_as_parameters in ("RunQuery", "RowQuery", "DoubtQuery", "PlanQuery"):
-        document["components"]["schemas"].pop(shown_as_parameters, None)
+    for shown_as_parameters in [name for name in document["components"]["schemas"] if name.endswith("Query")]:
+        document["components"]["schemas"].pop(shown_as_parameters)
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path in document["paths"].values():
         for operation in path.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.core import signing
@@ -34,20 +35,31 @@ def fingerprint(filters: object) -> str:
 
 
 def to_cursor(position: Position, *, filters: str) -> str:
-    return signing.dumps([position.at.isoformat(), position.id.hex, filters], salt=_SALT)
+    return sealed([position.at.isoformat(), position.id.hex], filters=filters)
 
 
 def from_cursor(text: str, *, filters: str) -> Position:
     """Read a cursor. Raises InputRefused for one we did not make, or made for another list."""
+    at, run_id = opened(text, filters=filters)
+    return Position(at=datetime.fromisoformat(at), id=UUID(run_id))
+
+
+def sealed(place: list[Any], *, filters: str) -> str:
+    """A cursor that names any place in a list with these filters."""
+    return signing.dumps([*place, filters], salt=_SALT)
+
+
+def opened(text: str, *, filters: str) -> list[Any]:
+    """The place that a cursor names. Raises InputRefused for one we did not make, or made for another list."""
     try:
         if len(text) > MAX_CURSOR_CHARACTERS:
             raise signing.BadSignature
-        at, run_id, made_for = signing.loads(text, salt=_SALT)
+        *place, made_for = signing.loads(text, salt=_SALT)
     except signing.BadSignature:
         raise _refused("it is not one that was given out here") from None
     if made_for != filters:
         raise _refused("it belongs to a list with other filters")
-    return Position(at=datetime.fromisoformat(at), id=UUID(run_id))
+    return list(place)
 
 
 def _refused(why: str) -> InputRefused:

@@ -132,6 +132,15 @@ def page_of(client: Client, wanted: RunFilter, *, limit: int, cursor: str) -> Ru
     )
 
 
+def ids_of(client: Client, wanted: RunFilter, *, most: int, window: int) -> list[UUID]:
+    """The runs that a list shows, newest first: at most so many, of the newest `window` that an index finds."""
+    runs = wanted.indexed(client.runs()).order_by("-created_at", "-id")
+    if wanted.compares_rows:
+        end = _position(runs.values_list("created_at", "id")[window - 1 : window])
+        runs = wanted.rest(runs if end is None else _until(runs, end))
+    return list(runs.values_list("pk", flat=True)[:most])
+
+
 def _after(runs: RunQuerySet, position: Position) -> RunQuerySet:
     # The first condition is the one an index can use; the second settles rows of the same instant.
     return runs.filter(created_at__lte=position.at).filter(Q(created_at__lt=position.at) | Q(id__lt=position.id))

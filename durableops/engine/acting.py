@@ -27,6 +27,8 @@ class Done:
     settled: bool
     """False when the run's holder still has to act on it: a running run that was asked to stop."""
     message: str
+    replayed: bool = False
+    """Whether an earlier request had done it."""
 
 
 def audited_refusals(verb: Callable[..., Done]) -> Callable[..., Done]:

@@ -168,7 +168,7 @@ def fork(
         before = Run.objects.only("pk", "state").filter(tenant=tenant, start_key=start_key).first()
         if before is not None:
             message = f"run {before.pk} was started before."
-            return Done(run_id=before.pk, state=before.state, settled=True, message=message)
+            return Done(run_id=before.pk, state=before.state, settled=True, message=message, replayed=True)
         found = _checkpoint(run, seq, "fork")
         definition = definition_of(run, found)
         guard.check(cursor, "fork", run.pk, plan_hash, seq=seq)

@@ -15,6 +15,9 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi import checks as openapi
 
 from durableops.api.app import openapi_document
+from durableops.engine.bulk import capture
+from durableops.engine.bulk.capture import Selection
+from durableops.engine.bulk.verbs import verb
 from durableops.wsgi import application
 from runs.states import State
 from tests import factories
@@ -85,6 +88,11 @@ def test_answers_are_those_the_description_allows(
         "doubt_id": doubt.pk,
         "effect_id": doubt.effect_id,
         "name": "ledger",
+        "seq": 0,
+        "compensation_id": factories.make_compensation(factories.make_effect(run, state="succeeded")).pk,
+        "message_id": factories.make_message(run, state="poisoned").pk,
+        "bulk_id": capture.preview(verb("pause"), Selection(words="one", ids=[run.pk]), tenant=acme, actor="oli").pk,
+        "verb": "cancel",
     }
     headers = {"Authorization": f"Bearer {caller.issued.secret}", "Host": "localhost"}
 

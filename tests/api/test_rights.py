@@ -13,7 +13,20 @@ from django.utils import timezone
 from durableops import access, tokens
 from durableops.access import GRANTS, SCOPES, VERBS, Permission
 from durableops.api.app import openapi_document
-from runs.models import ApiToken, AuditEntry, Membership, Run, System, Wait
+from durableops.engine.bulk import capture
+from durableops.engine.bulk.capture import Selection
+from durableops.engine.bulk.verbs import verb
+from runs.models import (
+    ApiToken,
+    AuditEntry,
+    Bulk,
+    Compensation,
+    Membership,
+    OutboxMessage,
+    Run,
+    System,
+    Wait,
+)
 from runs.states import State
 from tests import factories
 from tests.api.clients import Caller, read
@@ -22,6 +35,7 @@ pytestmark = pytest.mark.usefixtures("media")
 
 FACTS = "f" * 64
 REASON = {"reason": "because"}
+REASON_OF_BULK = {"verb": "pause", "filter": {}}
 DECISION = {"reason": "because", "facts_hash": FACTS}
 
 # Operation to its scope, the state its run must have, its body, and the status of success.
@@ -35,6 +49,11 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "pause_run": ("runs:operate", "queued", REASON, 200),
     "resume_run": ("runs:operate", "paused", REASON, 200),
     "retry_run": ("runs:operate", "failed", REASON, 200),
+    "list_checkpoints": ("runs:read", "queued", None, 200),
+    "get_checkpoint": ("runs:read", "queued", None, 200),
+    "retry_run_from": ("runs:operate", "failed", REASON | {"checkpoint": 0}, 200),
+    "fork_run": ("runs:operate", "failed", REASON | {"checkpoint": 0}, 409),
+    "compensate_run": ("runs:operate", "failed", REASON, 409),
     "get_plan": ("runs:read", "failed", None, 200),
     "list_files": ("runs:read", "queued", None, 200),
     "read_file": ("runs:read", "queued", None, 200),
@@ -57,7 +76,32 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "list_systems": ("runs:read", "", None, 200),
     "get_system": ("runs:read", "in_doubt", None, 200),
     "move_call": ("runs:operate", "in_doubt", REASON | {"to": "first"}, 200),
+    "list_compensations": ("runs:read", "", None, 200),
+    "get_compensation": ("runs:read", "owing", None, 200),
+    "approve_compensation": ("effects:settle", "owing", {}, 409),
+    "send_back_compensation": ("effects:settle", "owing", REASON, 409),
+    "finish_compensation": ("effects:settle", "owing", {"evidence": "receipt 7"}, 200),
+    "retry_compensation": ("effects:settle", "owing", REASON, 409),
+    "waive_compensation": ("effects:settle", "owing", REASON, 200),
+    "claim_compensation": ("effects:settle", "owing", {}, 200),
+    "unclaim_compensation": ("effects:settle", "owing", {}, 409),
+    "list_messages": ("runs:read", "", None, 200),
+    "get_message": ("runs:read", "messaged", None, 200),
+    "retry_message": ("effects:settle", "messaged", REASON, 200),
+    "skip_message": ("effects:settle", "messaged", REASON, 200),
+    "redeliver_message": ("effects:settle", "messaged", REASON, 409),
+    "preview_bulk": ("runs:operate", "", REASON_OF_BULK, 201),
+    "list_bulks": ("runs:read", "", None, 200),
+    "get_bulk": ("runs:read", "bulk", None, 200),
+    "list_bulk_results": ("runs:read", "bulk", None, 200),
+    "start_bulk": ("runs:operate", "bulk", REASON, 200),
+    "pause_bulk": ("runs:operate", "bulk", REASON, 409),
+    "resume_bulk": ("runs:operate", "bulk", REASON, 409),
+    "abort_bulk": ("runs:operate", "bulk", REASON, 409),
 }
+TARGETS = {"": State.QUEUED, "paused": State.QUEUED, "owing": State.CANCELLED, "messaged": State.QUEUED,
+           "bulk": State.QUEUED}  # fmt: skip
+"""States of runs that stand for more than their name."""
 
 
 @functools.cache
@@ -77,6 +121,9 @@ def call(caller: Caller, operation: str, run: Run, wait: Wait):
     path = path.replace("{prompt_id}", str(run.prompts.values_list("pk", flat=True).first()))
     queued = run.effects.filter(state="queued").values_list("pk", flat=True).first()
     path = path.replace("{doubt_id}", str(run.doubts.values_list("pk", flat=True).first() or 1))
+    path = path.replace("{seq}", "0")
+    for name, rows in (("compensation_id", Compensation), ("message_id", OutboxMessage), ("bulk_id", Bulk)):
+        path = path.replace(f"{{{name}}}", str(rows.objects.values_list("pk", flat=True).first() or 1))
     path = path.replace("{verb}", "retry").replace("{effect_id}", str(queued or 1)).replace("{name}", "ledger")
     return caller.send(method, path, CASES[operation][2])
 
@@ -84,7 +131,7 @@ def call(caller: Caller, operation: str, run: Run, wait: Wait):
 def make_target(tenant, state: str) -> tuple[Run, Wait]:
     paused = state == "paused"
     run = factories.make_run(
-        state=State.QUEUED if paused or not state else state,
+        state=make_state(state),
         tenant=tenant,
         paused=paused,
         paused_by="oli" if paused else "",
@@ -96,6 +143,12 @@ def make_target(tenant, state: str) -> tuple[Run, Wait]:
         factories.make_doubt(factories.make_effect(run, state="in_doubt", holds_system=True, **legacy))
         factories.make_effect(run, state="queued", **legacy)
         System.objects.get_or_create(name="ledger")
+    if state == "owing":
+        factories.make_compensation(factories.make_effect(run, state="succeeded"))
+    if state == "messaged":
+        factories.make_message(run, state="poisoned")
+    if state == "bulk":
+        capture.preview(verb("pause"), Selection(words="one", ids=[run.pk]), tenant=tenant, actor="oli")
     return run, factories.make_wait(run, kind="approval", name="delivery", facts="{}", facts_hash=FACTS,
                                     expires_at=factories.now() + timedelta(days=1))  # fmt: skip
 
@@ -123,7 +176,7 @@ def test_a_token_with_one_scope_may_do_what_needs_it_and_nothing_else(acme, orde
 
 
 def make_state(state: str) -> str:
-    return State.QUEUED if state in ("", "paused") else state
+    return TARGETS.get(state, state)
 
 
 @pytest.mark.parametrize("operation", [name for name in CASES if CASES[name][1]])
