@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from durableops.authoring.asking import Choice
 from durableops.authoring.context import AsyncRun, Call, Page, Run
 from durableops.authoring.decorators import migration, step, tool, workflow
 from durableops.authoring.migrated import Migrated, Position
@@ -39,6 +40,7 @@ __all__ = [
     "CallTimeout",
     "CallsFailed",
     "ChildrenFailed",
+    "Choice",
     "ControlSignal",
     "DefinitionError",
     "DidNotHappen",

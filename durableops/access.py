@@ -7,6 +7,7 @@ state allows is asked of the transition table.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from enum import StrEnum
 
 from runs.models.access import Role
@@ -58,6 +59,18 @@ SCOPES: tuple[Permission, ...] = (
 )
 """What a token may be given. Administration is for people, who can be asked."""
 
+_DECIDING: dict[str, Permission] = {
+    "operator": Permission.OPERATE,
+    "reviewer": Permission.DECIDE,
+    "admin": Permission.ADMINISTER,
+}
+
+
+def deciding_roles(permissions: Container[str]) -> frozenset[str]:
+    """As which of the roles that an approval may ask for somebody with these permissions counts."""
+    return frozenset(role for role, permission in _DECIDING.items() if permission in permissions)
+
+
 READS: dict[str, Permission] = {
     "members": Permission.VIEW,
     "payloads": Permission.PAYLOADS,
@@ -80,6 +93,9 @@ VERBS: dict[str, Permission] = {
     "extend": Permission.OPERATE,
     "approve": Permission.DECIDE,
     "refuse": Permission.DECIDE,
+    "delegate": Permission.DECIDE,
+    "escalate": Permission.DECIDE,
+    "comment": Permission.DECIDE,
     "settle": Permission.SETTLE,
     "release_system": Permission.SETTLE,
     "claim_doubt": Permission.SETTLE,

@@ -88,14 +88,19 @@ def deliver(outcome: Outcome, event: str, *, correlation: str = "", payload: Any
     return move_on(outcome.run.pk)
 
 
-def approve(outcome: Outcome, name: str, *, comment: str = "") -> Outcome:
-    """Approve what the run asks under `name`, as a person would, and move on."""
+def approve(
+    outcome: Outcome, name: str, *, comment: str = "", choice: str = "", values: Mapping[str, Any] | None = None
+) -> Outcome:
+    """Approve what the run asks under `name`, as a person would, and move on.
+
+    `choice` says which, where there are several; `values` is what the form asks for, as JSON values.
+    """
     wait = _open_approval(outcome, name)
-    commands.approve(wait.pk, tenant=outcome.run.tenant, actor=ACTOR, reason=comment)
+    commands.approve(wait.pk, tenant=outcome.run.tenant, actor=ACTOR, reason=comment, choice=choice, values=values)
     return move_on(outcome.run.pk)
 
 
-def refuse(outcome: Outcome, name: str, *, comment: str = "") -> Outcome:
+def refuse(outcome: Outcome, name: str, *, comment: str = "not now") -> Outcome:
     """Refuse what the run asks under `name`, and move on."""
     wait = _open_approval(outcome, name)
     commands.refuse(wait.pk, tenant=outcome.run.tenant, actor=ACTOR, reason=comment)

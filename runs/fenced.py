@@ -82,6 +82,8 @@ class FencedWrite:
     decisions: list[dict[str, Any]] = field(default_factory=list)
     prompts: list[dict[str, Any]] = field(default_factory=list)
     waits: list[dict[str, Any]] = field(default_factory=list)
+    approvals: list[dict[str, Any]] = field(default_factory=list)
+    """What the approval among `waits` asks for besides its question; columns as in `parts.RECORDSETS`."""
     events: list[dict[str, Any]] = field(default_factory=list)
     """History rows, in order: event, reason, data; `moves` marks the one of the transition."""
     logs: list[dict[str, Any]] = field(default_factory=list)

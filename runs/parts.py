@@ -39,6 +39,10 @@ RECORDSETS: dict[str, str] = {
         "kind text, name text, author_key text, correlation text, since timestamptz, due_seconds float8,"
         " expires_seconds float8, on_timeout text, turns int, question text, facts text, facts_hash text"
     ),
+    "approvals": (
+        "name text, choices jsonb, fields jsonb, roles jsonb, four_eyes bool, remind_seconds float8,"
+        " escalate_seconds float8, escalate_to text"
+    ),
     "events": "n int, event text, reason text, data jsonb, moves bool",
     "logs": "n int, at timestamptz, level text, message text, fields jsonb",
 }
@@ -163,9 +167,25 @@ PARTS: dict[str, str] = {
             now() + x.expires_seconds * interval '1 second', x.on_timeout, x.turns, x.question, x.facts,
             x.facts_hash, ''
         FROM x_waits x, run
-        ON CONFLICT ON CONSTRAINT wait_name_unique DO UPDATE SET state = 'open', due_at = excluded.due_at, turns =
-        excluded.turns
+        ON CONFLICT ON CONSTRAINT wait_name_unique DO UPDATE SET due_at = excluded.due_at, turns = excluded.turns,
+            state = CASE WHEN runs_wait.kind = 'approval' THEN runs_wait.state ELSE 'open' END,
+            question = CASE WHEN runs_wait.state = 'open' THEN excluded.question ELSE runs_wait.question END,
+            facts = CASE WHEN runs_wait.state = 'open' THEN excluded.facts ELSE runs_wait.facts END,
+            facts_hash = CASE WHEN runs_wait.state = 'open' THEN excluded.facts_hash ELSE runs_wait.facts_hash END
         RETURNING id""",
+    # Asked once more with other facts, it is the same question: its clocks go on.
+    "approvals": """
+        INSERT INTO runs_approval (wait_id, run_id, tenant_id, round, choices, fields, roles, four_eyes, remind_seconds,
+            escalate_seconds, escalate_to, remind_at, escalate_at)
+        SELECT w.id, run.id, run.tenant_id,
+            1 + (SELECT count(*) FROM runs_approval o JOIN runs_wait p ON p.id = o.wait_id
+                 WHERE o.run_id = run.id AND p.name = x.name),
+            x.choices, x.fields, x.roles, x.four_eyes, x.remind_seconds, x.escalate_seconds, x.escalate_to,
+            now() + x.remind_seconds * interval '1 second', now() + x.escalate_seconds * interval '1 second'
+        FROM x_approvals x, waits w, run
+        ON CONFLICT (wait_id) DO UPDATE SET choices = excluded.choices, fields = excluded.fields,
+            roles = excluded.roles, four_eyes = excluded.four_eyes
+        WHERE runs_approval.decided_at IS NULL""",
     "events": """
         INSERT INTO runs_event (run_id, at, event, from_state, to_state, step_id, attempt, fence, worker_id, actor,
         reason, data)

@@ -93,9 +93,10 @@ class RetryRequest(GuardedRequest):
     deadline_at: Instant | None = Field(None, description="Needed when the run's deadline has passed.")
 
 
-class ApprovalRequest(_Request):
+class _DecisionRequest(_Request):
     facts_hash: str = Field(pattern="^[0-9a-f]{64}$", description="As the wait showed it: what you decide about.")
     reason: Reason = ""
+    choice: str = Field("", max_length=50, description="Which choice, where there are several of this kind.")
 
 
 class ExtendRequest(VerbRequest):
@@ -127,7 +128,11 @@ class ClockList(BaseModel):
     clocks: list[FiredClock]
 
 
-class RefusalRequest(ApprovalRequest):
+class ApprovalRequest(_DecisionRequest):
+    values: dict[str, Any] | None = Field(None, description="What the form asks for, by name.")
+
+
+class RefusalRequest(_DecisionRequest):
     reason: Reason = Field(min_length=1)
 
 

@@ -60,17 +60,17 @@ def wait(row: Wait, *, sight: bool) -> OpenWait:
         on_timeout=row.on_timeout,
         question=mask_text(row.question),
         facts_hash=row.facts_hash,
-        facts=_document(row.facts) if sight and row.facts else None,
+        facts=document(row.facts) if sight and row.facts else None,
     )
 
 
 def payload(text: str, *, checkpoint: int, sight: bool) -> Payload:
     """A stored document, or only where and how large it is."""
     size = len(text.encode())
-    return Payload(checkpoint=checkpoint, bytes=size, shown=sight, value=_document(text) if sight else None)
+    return Payload(checkpoint=checkpoint, bytes=size, shown=sight, value=document(text) if sight else None)
 
 
-def _document(text: str) -> Any:
+def document(text: str) -> Any:
     try:
         return mask(codec.loads(text))
     except CompatibilityError as problem:

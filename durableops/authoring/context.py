@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from durableops.authoring.asking import Choice, Decider
     from durableops.authoring.definitions import ToolDefinition, WorkflowDefinition
+    from durableops.authoring.forms import Form
 
 OnFailure = Literal["raise", "continue"]
 """When child runs fail: raise ChildrenFailed in the step, or return their outcomes."""
@@ -72,6 +74,14 @@ class Answer(Protocol):
     @property
     def comment(self) -> str:
         """What they added."""
+
+    @property
+    def choice(self) -> str:
+        """The name of what they chose; `approve` or `refuse` where no choices were given."""
+
+    @property
+    def values(self) -> Any:
+        """What they filled in, as the form's model (a dict where names and types were given); None after a no."""
 
 
 class ChildOutcome(Protocol):
@@ -247,11 +257,22 @@ class Run(_Facts, Protocol):
         on_timeout: OnTimeout = "raise",
         default: Any = None,
         on_refusal: OnRefusal = "cancel",
+        choices: Iterable[Choice | str] = (),
+        form: Form | None = None,
+        by: Decider | Iterable[Decider] = "reviewer",
+        four_eyes: bool = False,
+        remind: timedelta | None = None,
+        escalate: timedelta | None = None,
+        escalate_to: Decider = "admin",
     ) -> Answer | None:
         """Ask a person, showing `question` and `facts`, and return what they decided.
 
         A refusal ends the run as cancelled, unless `on_refusal="return"`. `default` is
-        returned only after a timeout with `on_timeout="continue"`.
+        returned only after a timeout with `on_timeout="continue"`. `choices` stand beside the plain yes and no;
+        `form` (a pydantic model, or names and types) is filled in with a yes. `by` says which roles
+        decide, `four_eyes` that whoever started the run does not. Nobody decides: every `remind` the
+        Inbox says so, and after `escalate` also those of `escalate_to` may decide. Ask again, a second
+        or third round, under another `key`.
         """
 
     def children(
@@ -383,6 +404,13 @@ class AsyncRun(_Facts, Protocol):
         on_timeout: OnTimeout = "raise",
         default: Any = None,
         on_refusal: OnRefusal = "cancel",
+        choices: Iterable[Choice | str] = (),
+        form: Form | None = None,
+        by: Decider | Iterable[Decider] = "reviewer",
+        four_eyes: bool = False,
+        remind: timedelta | None = None,
+        escalate: timedelta | None = None,
+        escalate_to: Decider = "admin",
     ) -> Answer | None:
         """See Run.approval."""
 

@@ -12,7 +12,7 @@ from django.contrib.auth.models import AbstractUser
 from django.http import Http404, HttpRequest
 from django.utils.functional import cached_property
 
-from durableops.access import GRANTS, READS, VERBS, Permission
+from durableops.access import GRANTS, READS, VERBS, Permission, deciding_roles
 from runs.models import Membership, Run, Tenant
 from runs.querysets import RunQuerySet
 
@@ -72,6 +72,13 @@ class Access:
 
     def may_verb(self, verb: str, tenant_id: int) -> bool:
         return self.may(VERBS[verb], tenant_id)
+
+    def deciding_roles(self, tenant_id: int) -> frozenset[str]:
+        """As which of the roles that an approval may ask for this person counts in this tenant."""
+        if self.everything:
+            return deciding_roles(frozenset(Permission))
+        membership = self.memberships.get(tenant_id)
+        return deciding_roles(GRANTS[membership.role]) if membership is not None else frozenset()
 
     def sees_payloads(self, tenant_id: int) -> bool:
         """Payload sight is a right of its own, whatever the role."""

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from django.utils.safestring import SafeString
 
 from durableops.access import VERBS
+from durableops.console import asking
 from durableops.console.access import WHO, Access
 from durableops.console.words import count_of, sentence
+from durableops.engine import deciding
 from durableops.engine.compensation.owing import WORKFLOW
-from runs.models import Run, Wait
+from runs.models import Approval, Run, RunEvent, Wait
 from runs.states import OPEN, PARKED, State, operator_events
 
 
@@ -101,20 +103,33 @@ def going_back(run: Run, access: Access) -> dict[str, bool]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Approval:
+class Question:
     """An open question and who may answer it."""
 
     wait: Wait
+    terms: Approval
     why_not: str
+    plain: bool
+    """Whether a yes or a no is all that it asks for."""
+    comments: list[RunEvent]
 
 
-def approvals(run: Run, waits: Sequence[Wait], access: Access) -> list[Approval]:
-    """The questions this run is waiting on."""
+def questions(run: Run, waits: Sequence[Wait], access: Access) -> list[Question]:
+    """What this run asks people just now."""
     if run.state != State.WAITING:
         return []
-    allowed = access.may_verb("approve", run.tenant_id)
-    why_not = "" if allowed else f"needs {WHO[VERBS['approve']]} of {run.tenant.slug}"
-    return [Approval(wait=wait, why_not=why_not) for wait in waits if wait.kind == "approval"]
+    roles, found = access.deciding_roles(run.tenant_id), []
+    for wait in waits:
+        if wait.kind == "approval":
+            terms = deciding.terms_of(wait)
+            needed = deciding.why_not(terms, run, actor=access.actor, roles=roles)
+            found.append(
+                Question(
+                    wait=wait, terms=terms, why_not=f"needs {needed}" if needed else "",
+                    plain=not terms.fields and deciding.is_plain(terms), comments=asking.comments(wait),
+                )
+            )  # fmt: skip
+    return found
 
 
 def sendable(run: Run, waits: Sequence[Wait], access: Access) -> list[Wait]:

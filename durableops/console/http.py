@@ -20,6 +20,7 @@ from django_htmx.middleware import HtmxDetails
 from durableops.access import Permission
 from durableops.console import demo
 from durableops.console.access import Access, NotAllowed, access_of
+from durableops.errors import NotPermitted
 
 YEAR_SECONDS = 365 * 24 * 3600
 """How long a browser remembers how the pages shall look."""
@@ -53,7 +54,7 @@ def page[**P](*methods: str, permission: Permission) -> Callable[[View[P]], View
             with timezone.override(zone_of(request)):
                 try:
                     response = view(request, *args, **kwargs)
-                except NotAllowed as refused:
+                except (NotAllowed, NotPermitted) as refused:
                     response = refusal(request, str(refused), status=403)
             # History and shared machines keep nothing of it (a page of a run may show payloads).
             response["Cache-Control"] = "no-store"

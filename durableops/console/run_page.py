@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from durableops import clock
 from durableops.access import READS
-from durableops.console import actions, payloads, story
+from durableops.console import actions, asking, payloads, story
 from durableops.console.access import WHO, Access
 from durableops.console.plans import plan_steps
 from durableops.console.run_timeline import timeline_tab, traceback_of
@@ -52,7 +52,8 @@ TABS = (
 
 def head(run: Run, access: Access) -> dict[str, Any]:
     """The header: why it is here, what wakes it, what may be done."""
-    waits = list(Wait.objects.filter(run=run, state="open").order_by("-id")[:20]) if not run.is_terminal else []
+    asked = Wait.objects.filter(run=run, state="open").select_related("approval").order_by("-id")
+    waits = list(asked[:20]) if not run.is_terminal else []
     facts = story.Facts(
         run=run, now=clock.now(), waits=waits, switches=_switches(run), workers=_workers(run),
         parked_because=_parked_because(run),
@@ -62,7 +63,7 @@ def head(run: Run, access: Access) -> dict[str, Any]:
         "run": run,
         "story": story.tell(facts),
         "buttons": actions.buttons(run, access, undoable=found["undoable"] != "0"),
-        "approvals": actions.approvals(run, waits, access),
+        "questions": actions.questions(run, waits, access),
         "sendable": actions.sendable(run, waits, access),
         "extendable": actions.extendable(run, waits, access),
         "sight": access.sees_payloads(run.tenant_id),
@@ -208,7 +209,11 @@ def decisions_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
     part = _part(Decision.objects.filter(run=run).annotate(changed=Exists(earlier)), "id", window)
     for row in part.rows:
         row.shown = payloads.show("result", row.result, sight=access.sees_payloads(run.tenant_id))
-    answered = Wait.objects.filter(run=run, kind="approval").order_by("-id")[:50]
+    answered: list[Any] = list(
+        Wait.objects.filter(run=run, kind="approval").select_related("approval").order_by("-id")[:50]
+    )
+    for wait in answered:
+        wait.told = asking.told(wait, sight=access.sees_payloads(run.tenant_id))
     raw = Prompt.objects.filter(run=run).defer("sealed").order_by("-id")[: PER_PAGE + 1]
     return {
         "part": part, "answered": answered, "prompts": raw[:PER_PAGE], "more_prompts": len(raw) > PER_PAGE,

@@ -8,17 +8,11 @@ from datetime import datetime
 
 from django.utils.safestring import SafeString
 
-from durableops.console.words import count_of, length, moment, seconds_between, sentence
+from durableops.console.words import POLICY, count_of, length, moment, seconds_between, sentence
+from durableops.engine.deciding import is_plain, terms_of, who
 from durableops.masking import mask_text
 from runs.models import PauseSwitch, Run, Wait, Worker
 from runs.states import State
-
-_POLICY = {
-    "cancel": "the run is cancelled",
-    "fail": "the run times out",
-    "continue": "the step goes on without an answer",
-    "raise": "the step is told and decides",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +116,7 @@ def _waiting(facts: Facts) -> tuple[SafeString, list[Hint]]:
         ]
     if wait.expires_at:
         following.append(Hint(icon="clock", text=sentence(
-            "<b>Nobody answers:</b> {} at {}.", _POLICY.get(wait.on_timeout, wait.on_timeout),
+            "<b>Nobody answers:</b> {} at {}.", POLICY.get(wait.on_timeout, wait.on_timeout),
             _at(wait.expires_at, facts))))  # fmt: skip
     if facts.run.effects_avoided or facts.run.resumes:
         following.append(Hint(icon="rotate-ccw", text=sentence(
@@ -132,8 +126,10 @@ def _waiting(facts: Facts) -> tuple[SafeString, list[Hint]]:
 
 
 def _waits_approval(wait: Wait, facts: Facts) -> SafeString:
-    return sentence("Waits for <b>a reviewer to approve “{}”</b>, since {}. A decision wakes it",
-                       wait.name, _at(wait.opened_at, facts))  # fmt: skip
+    terms = terms_of(wait)
+    verb, again = "approve" if is_plain(terms) else "decide", f", round {terms.round}" if terms.round > 1 else ""
+    return sentence("Waits for <b>{} to {} “{}”</b>{}, since {}. A decision wakes it",
+                       who(terms), verb, wait.name, again, _at(wait.opened_at, facts))  # fmt: skip
 
 
 def _waits_event(wait: Wait, facts: Facts) -> SafeString:
@@ -180,7 +176,7 @@ def _expiry(wait: Wait, facts: Facts) -> SafeString:
     deadline = facts.run.deadline_at
     if wait.expires_at and (deadline is None or wait.expires_at <= deadline):
         return sentence("; without one by <b>{}</b> {}.", _at(wait.expires_at, facts),
-                           _POLICY.get(wait.on_timeout, wait.on_timeout))  # fmt: skip
+                           POLICY.get(wait.on_timeout, wait.on_timeout))  # fmt: skip
     if deadline:
         return sentence("; the run's deadline, <b>{}</b>, comes first.", _at(deadline, facts))
     return sentence("{}", "." if wait.kind in ("time", "poll") else ". It has no timeout.")

@@ -235,6 +235,12 @@ def clock_words(clock: str) -> str:
 
 
 @register.filter
+def policy_words(on_timeout: str) -> str:
+    """What happens when nobody answers, in words."""
+    return words.POLICY.get(on_timeout, on_timeout)
+
+
+@register.filter
 def level_state(level: str) -> str:
     return {"error": "error", "critical": "error", "warning": "warning"}.get(level.lower(), "")
 

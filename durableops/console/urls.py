@@ -6,6 +6,7 @@ from django.urls import path
 
 from durableops.console import database as database  # connects its receiver
 from durableops.console.views import (
+    approvals,
     branching,
     bulk,
     compensation,
@@ -49,7 +50,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/files/<int:artifact_id>/link/", files.link, name="artifact_link"),
     path("runs/<uuid:run_id>/prompts/<int:prompt_id>/", prompts.read, name="prompt"),
     path("files/<str:token>/", files.follow, name="file"),
-    path("runs/<uuid:run_id>/approvals/<int:wait_id>/<slug:verb>/", verbs.decide, name="decide"),
+    path("runs/<uuid:run_id>/approvals/<int:wait_id>/<slug:verb>/", approvals.decide, name="decide"),
     path("runs/<uuid:run_id>/waits/<int:wait_id>/send/", events.send, name="send"),
     path("runs/<uuid:run_id>/waits/<int:wait_id>/extend/", verbs.extend_wait, name="extend_wait"),
     path("runs/<uuid:run_id>/do/<slug:verb>/", verbs.run_verb, name="run_verb"),

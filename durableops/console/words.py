@@ -26,6 +26,18 @@ ICONS: dict[str, str] = {
 }
 
 
+POLICY = {
+    "cancel": "the run is cancelled",
+    "fail": "the run times out",
+    "continue": "the step goes on without an answer",
+    "raise": "the step is told and decides",
+    "extend": "it waits once more as long",
+    "ask": "a person is asked",
+    "asked": "a person was asked",
+}
+"""What a wait's clock does."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StateWord:
     """A state as it is drawn: never by colour alone."""

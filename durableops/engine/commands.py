@@ -11,9 +11,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.utils import timezone
 
-from durableops.checkpoints import codec
 from durableops.engine import bell, findings, guard, questions, queues
 from durableops.engine.acting import MAX_REASON_CHARACTERS as MAX_REASON_CHARACTERS
 from durableops.engine.acting import Done as Done
@@ -22,9 +20,12 @@ from durableops.engine.acting import audited_refusals as audited_refusals
 from durableops.engine.acting import kept_reason as kept_reason
 from durableops.engine.compensation import owing
 from durableops.engine.compensation.ways import ways
+from durableops.engine.deciding import approve as approve
+from durableops.engine.deciding import decide as decide
+from durableops.engine.deciding import refuse as refuse
 from durableops.engine.family import cancel_children, close_waits
 from durableops.engine.retention import reopening
-from durableops.engine.waking import Closing, close_wait, db_now
+from durableops.engine.waking import db_now
 from durableops.errors import InputRefused, RunNotFound
 from durableops.limits.clocks import Clock
 from runs import transitions
@@ -202,16 +203,6 @@ def extend_deadline(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, de
     return Done(run_id=run.pk, state=run.state, settled=True, message="its deadline was moved.")
 
 
-def approve(wait_id: int, *, tenant: Tenant, actor: str, reason: str = "", facts_hash: str | None = None) -> Done:
-    """Approve what a run asks. See `decide`."""
-    return decide(wait_id, tenant=tenant, actor=actor, reason=reason, approved=True, facts_hash=facts_hash)
-
-
-def refuse(wait_id: int, *, tenant: Tenant, actor: str, reason: str, facts_hash: str | None = None) -> Done:
-    """Refuse what a run asks. See `decide`."""
-    return decide(wait_id, tenant=tenant, actor=actor, reason=reason, approved=False, facts_hash=facts_hash)
-
-
 @audited_refusals
 def extend_wait(
     wait_id: int, *, tenant: Tenant, actor: str, reason: str, expires_at: datetime, of_run: UUID | None = None
@@ -245,57 +236,6 @@ def extend_wait(
             after={"wait": wait.pk, "name": wait.name, "expires_at": str(expires_at)},
         )
     return Done(run_id=run.pk, state=run.state, settled=True, message=f"the clock of {wait.name} was moved.")
-
-
-@audited_refusals
-def decide(
-    wait_id: int, *, tenant: Tenant, actor: str, reason: str, approved: bool, facts_hash: str | None = None
-) -> Done:
-    """Answer one approval, once. A decision binds to its wait and to what was shown: `facts_hash`, if given.
-
-    Raises TransitionRefused when it was answered, has expired, or shows other facts by now.
-    """
-    with transaction.atomic(), connection.cursor() as cursor:
-        wait = Wait.objects.filter(pk=wait_id, tenant=tenant, kind="approval").first()
-        if wait is None:
-            raise RunNotFound(f"there is no approval {wait_id} here.")
-        run = locked(tenant, wait.run_id)
-        wait.refresh_from_db()
-        verb = "approve" if approved else "refuse"
-        if wait.state != "open":
-            when = timezone.localtime(wait.answered_at).isoformat(timespec="seconds") if wait.answered_at else "before"
-            raise refused(
-                run,
-                verb,
-                f"an open approval; {wait.name!r} was {wait.state} by {wait.answered_by or 'its clock'} ({when})",
-            )
-        if wait.expires_at is not None and wait.expires_at <= db_now(cursor):
-            raise refused(
-                run,
-                verb,
-                f"an approval in time; {wait.name!r} expired at {wait.expires_at.isoformat(timespec='seconds')}",
-            )
-        if facts_hash is not None and facts_hash != wait.facts_hash:
-            raise refused(run, verb, "a decision about what is asked now; the facts changed since the page was opened")
-        answer = codec.dumps({"approved": approved, "comment": kept_reason(reason)}, what="answer")
-        if wait.clock:
-            questions.answer(cursor, run.pk, wait.pk, yes=approved, by=actor, answer=answer)
-        else:
-            detail = f"{verb}d by {actor}: {wait.name}"
-            closing = Closing(state="answered", cause="approval", detail=detail, answer=answer, by=actor)
-            close_wait(cursor, run_id=run.pk, wait_id=wait.pk, closing=closing)
-        write(
-            cursor,
-            run,
-            verb,
-            actor=actor,
-            reason=reason,
-            before={"wait": wait.pk, "name": wait.name, "state": "open"},
-            after={"state": "answered", "approved": approved, "facts_hash": wait.facts_hash},
-        )
-        transaction.on_commit(bell.ring)
-    run.refresh_from_db(fields=["state"])
-    return Done(run_id=run.pk, state=run.state, settled=True, message=f"{wait.name} was {verb}d.")
 
 
 def set_switch(scope: str, *, actor: str, reason: str, tenant: Tenant | None = None, workflow: str = "") -> PauseSwitch:

@@ -265,6 +265,8 @@ def _approval(
     on_timeout: str = "raise",
     default: Any = None,
     on_refusal: str = "cancel",
+    form: Any = None,
+    **how: Any,
 ) -> Logic[Any]:
     return waits.approval(
         hand,
@@ -276,6 +278,8 @@ def _approval(
         on_timeout=on_timeout,
         default=default,
         on_refusal=on_refusal,
+        form=form,
+        **how,
     )
 
 

@@ -102,7 +102,8 @@ def _suspend(database: Database, hand: Hand, signal: Suspend) -> None:
         data={k: wait[k] for k in ("kind", "name", "author_key", "correlation", "on_timeout") if wait.get(k)},
         moves=True,
     )
-    write = hand.write(transition="suspend", waits=[] if signal.again else [wait])
+    terms = [] if signal.again or "terms" not in wait else [wait["terms"]]
+    write = hand.write(transition="suspend", waits=[] if signal.again else [wait], approvals=terms)
     woken = False
 
     def also(cursor: Cursor, written: Written) -> None:

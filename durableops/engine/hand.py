@@ -64,6 +64,8 @@ class KnownWait:
     turns: int
     due: bool
     """Whether its own time has come (or it has none)."""
+    facts_hash: str = ""
+    """Approvals: of what is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)

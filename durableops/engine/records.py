@@ -20,8 +20,10 @@ _OF_SLOTS = (
     _EFFECT.format(owner=OWNER.format(effect="e"), more="JOIN runs_run o ON o.id = e.run_id") + "e.slot = ANY(%s)"
 )
 _WAITS = """
-SELECT kind, name, author_key, id, state, answer, answered_by, on_timeout, turns, coalesce(due_at <= now(), true)
+SELECT kind, name, author_key, id, state, answer, answered_by, on_timeout, turns, coalesce(due_at <= now(), true),
+    facts_hash
 FROM runs_wait WHERE run_id = %s AND lineage = %s AND step_id = %s"""
+_WAIT_FIELDS = ("id", "state", "answer", "answered_by", "on_timeout", "turns", "due", "facts_hash")
 _WENT_BACK = "SELECT EXISTS (SELECT 1 FROM runs_lineage WHERE run_id = %s AND kind = 'branch')"
 _DECISIONS = "SELECT name, author_key, input_hash, result FROM runs_decision WHERE run_id = %s AND step_id = %s"
 
@@ -56,9 +58,7 @@ def _load(hand: Hand, database: Database) -> None:
         hand.effects[effect.slot] = effect
     for row in database.read(_WAITS, [hand.run_id, claimed.lineage, hand.step.id]):
         kind, name, key, *rest = row
-        hand.waits[kind, name, key] = KnownWait(
-            **dict(zip(("id", "state", "answer", "answered_by", "on_timeout", "turns", "due"), rest, strict=True))
-        )
+        hand.waits[kind, name, key] = KnownWait(**dict(zip(_WAIT_FIELDS, rest, strict=True)))
     for name, key, input_hash, result in database.read(_DECISIONS, [hand.run_id, hand.step.id]):
         hand.decisions[name, key, input_hash] = result
     hand.loaded = True

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
+from pydantic import ValidationError
+
+from durableops.authoring import asking, forms
 from durableops.authoring.definitions import ToolDefinition
 from durableops.authoring.policies import OnTimeout
 from durableops.checkpoints import codec
@@ -35,6 +38,8 @@ class Answer:
     approved: bool
     by: str
     comment: str = ""
+    choice: str = ""
+    values: Any = None
 
 
 class Expired(RunCancelled):
@@ -67,7 +72,7 @@ def wait_for(
 
 def approval(
     hand: Hand, name: str, *, key: str, question: str, facts: Mapping[str, Any] | None, timeout: timedelta | None,
-    on_timeout: str, default: Any, on_refusal: str,
+    on_timeout: str, default: Any, on_refusal: str, form: forms.Form | None, **how: Any,
 ) -> Logic[Any]:  # fmt: skip
     """Ask a person. A refusal ends the run as cancelled unless on_refusal is "return"."""
     if on_refusal not in ("cancel", "return"):
@@ -75,25 +80,58 @@ def approval(
     if name.startswith(PREFIX):
         raise Fatal(f"approval {name!r} begins with {PREFIX!r}, which is what clocks ask for; choose another name.")
     known = yield from known_wait(hand, "approval", name, key, on_timeout)
-    if known is not None and known.state == "open":
-        raise Suspend(wait_row("approval", name, key), again=True)
-    if known is None:
-        question = safe_text(mask_text(question))
-        limit = get_conf().payload_max_bytes
-        codec.canonical(dict(facts or {}), what="facts", max_bytes=limit)
-        # A person decides about what is stored, so what is stored is what is shown.
-        text = codec.canonical(mask(dict(facts or {})), what="facts", max_bytes=limit)
-        raise Suspend(
-            wait_row("approval", name, key, expires=timeout, on_timeout=on_timeout, question=question, facts=text,
-                 facts_hash=codec.hash_hex(f"{question}:{text}"))
-        )  # fmt: skip
+    if known is None or known.state == "open":
+        row = _question(name, question, facts, asking.terms(form=form, **how))
+        row = wait_row("approval", name, key, expires=timeout, on_timeout=on_timeout) | row
+        if known is not None and known.facts_hash == row["facts_hash"]:
+            raise Suspend(row, again=True)
+        if known is not None:
+            hand.event("facts_changed", reason=f"approval {name!r} is asked with other facts than before.")
+        raise Suspend(row)
     if known.state == "expired":
         return answered("approval", name, known, default)
-    found = codec.loads(known.answer or "{}")
-    answer = Answer(approved=bool(found.get("approved")), by=known.answered_by, comment=found.get("comment", ""))
+    answer = _decided(name, known, form)
     if not answer.approved and on_refusal == "cancel":
         raise Expired(f"approval {name!r} was refused by {answer.by}: {answer.comment}", policy="cancel")
     return answer
+
+
+def _question(name: str, question: str, facts: Mapping[str, Any] | None, terms: asking.Terms) -> dict[str, Any]:
+    """What a person is asked: the question, the facts, the choices and the form, under one hash."""
+    question = safe_text(mask_text(question))
+    limit = get_conf().payload_max_bytes
+    codec.canonical(dict(facts or {}), what="facts", max_bytes=limit)
+    # A person decides about what is stored, so what is stored is what is shown.
+    text = codec.canonical(mask(dict(facts or {})), what="facts", max_bytes=limit)
+    shown = f"{question}:{text}"
+    if not terms.is_plain:
+        shown += codec.canonical([terms.choices, terms.fields], what="choices and form", max_bytes=limit)
+    return {
+        "question": question,
+        "facts": text,
+        "facts_hash": codec.hash_hex(shown),
+        "terms": {**asdict(terms), "name": name},
+    }
+
+
+def _decided(name: str, known: KnownWait, form: forms.Form | None) -> Answer:
+    found = codec.loads(known.answer or "{}")
+    approved, values = bool(found.get("approved")), found.get("values")
+    if form is not None and approved:
+        try:
+            read = forms.model_of(form).model_validate_json(codec.dumps(values or {}, what="what was filled in"))
+        except ValidationError as problem:
+            wrong = problem.errors(include_url=False, include_input=False)[0]
+            where = "/".join(str(part) for part in wrong["loc"])
+            raise Fatal(
+                f"what {known.answered_by} filled in for approval {name!r} does not fit its form any more: "
+                f"{where}: {wrong['msg']}. Ask again under a key of its own."
+            ) from None
+        values = read if isinstance(form, type) else read.model_dump()
+    return Answer(
+        approved=approved, by=known.answered_by, comment=found.get("comment", ""), values=values,
+        choice=found.get("choice", "approve" if approved else "refuse"),
+    )  # fmt: skip
 
 
 def sleep(hand: Hand, seconds: float | timedelta, *, key: str) -> Logic[None]:

@@ -17,6 +17,7 @@ class Clock(StrEnum):
     WAIT_TIMEOUT = "wait_timeout"
     BUDGET = "budget"
     DOUBT = "doubt"
+    APPROVAL = "approval"
 
 
 class Phase(StrEnum):
@@ -63,6 +64,7 @@ CAUSES: dict[Clock, dict[Phase, Cause]] = {
     },
     Clock.BUDGET: {Phase.COMPUTING: Cause.BUDGET_SPENT, Phase.CALLING: Cause.BUDGET_SPENT},
     Clock.DOUBT: {Phase.IN_DOUBT: Cause.UNRESPONSIVE_USER},
+    Clock.APPROVAL: {Phase.WAITING_PERSON: Cause.UNRESPONSIVE_USER},
 }
 
 POLICIES: dict[Clock, tuple[str, ...]] = {

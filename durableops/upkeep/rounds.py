@@ -13,7 +13,7 @@ from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine.compensation import owing
 from durableops.engine.database import ConnectionLost, Database
-from durableops.upkeep import bulk, clocks, outbox, stranded, sweep, timers
+from durableops.upkeep import approvals, bulk, clocks, outbox, stranded, sweep, timers
 from durableops.upkeep.reaper import LIVING, Reaper
 from durableops.upkeep.retention.thread import RetentionThread
 from runs.delivering import HAS_GONE
@@ -47,6 +47,7 @@ DUTIES = (
     Duty(clocks.A_DEADLINE_HAS_COME, clocks.fire_deadlines),
     Duty(clocks.A_QUEUE_CLOCK_HAS_COME, clocks.fire_queue_waits),
     Duty("EXISTS (SELECT 1 FROM runs_run WHERE state = 'queued' AND deferred AND due_at <= now())", timers.bring_in),
+    Duty(approvals.IS_DUE, approvals.fire_clocks),
     Duty(owing.IS_READY, owing.apply_ready),
     Duty(HAS_GONE, outbox.free_lanes),
 )
@@ -63,7 +64,8 @@ SELECT g.*, l.* FROM (
             (SELECT min(expires_at) FROM runs_wait WHERE state = 'open' AND expires_at > now()),
             (SELECT min(deadline_at) FROM runs_run WHERE deadline_at > now() AND state IN ({_PARKED})),
             (SELECT min(queue_expires_at) FROM runs_run WHERE state = 'queued' AND queue_expires_at > now()),
-            (SELECT min(due_at) FROM runs_run WHERE state = 'queued' AND deferred AND due_at > now())
+            (SELECT min(due_at) FROM runs_run WHERE state = 'queued' AND deferred AND due_at > now()),
+            {approvals.NEXT}
         ) - now())::float8,
         ARRAY[{", ".join(duty.due for duty in DUTIES)}]
 ) g LEFT JOIN ({LIVING}) l ON true"""

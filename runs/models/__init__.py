@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runs.models.access import ApiToken, Membership, Tenant
+from runs.models.approval import Approval
 from runs.models.artifact import Artifact, LooseFile
 from runs.models.audit import AuditEntry
 from runs.models.bulk import Bulk, BulkItem
@@ -37,6 +38,7 @@ from runs.models.worker import Worker
 
 __all__ = [
     "ApiToken",
+    "Approval",
     "Artifact",
     "AuditEntry",
     "Bulk",

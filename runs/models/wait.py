@@ -84,6 +84,12 @@ class Wait(models.Model):
             models.Index(fields=["name", "correlation"], name="wait_open_turn", condition=Q(state="open", kind="turn")),
             # inbox and the children sweep.
             models.Index(fields=["kind", "id"], name="wait_open_by_kind", condition=Q(state="open")),
+            # inbox: what a tenant's people are asked, oldest first.
+            models.Index(
+                fields=["tenant", "kind", "id"],
+                name="wait_open_for_people",
+                condition=Q(state="open", kind__in=["approval", "file"]),
+            ),
         ]
 
 

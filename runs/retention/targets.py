@@ -73,6 +73,7 @@ _WHOLE: tuple[tuple[str, str, str, str], ...] = (
     ("runs_review", "id", "", "'event'"),
     ("runs_checkpoint", "seq", "", _OF_KIND),
     ("runs_effect", "id", "", ""),
+    ("runs_approval", "wait_id", "", ""),
     ("runs_wait", "id", "", ""),
     ("runs_summary", "run_id", "", ""),
 )

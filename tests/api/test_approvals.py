@@ -4,10 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from runs.models import AuditEntry, Wait
+from durableops.authoring import asking
+from durableops.authoring.asking import Choice
+from runs.models import Approval, AuditEntry, Wait
 from runs.states import State
 from tests import factories
-from tests.api.clients import read
+from tests.api.clients import Caller, read
+from tests.runs.approval_violations import make_approval
 
 FACTS = "f" * 64
 
@@ -72,3 +75,55 @@ def test_approval_that_is_not_there_is_a_404(caller, wait_id):
 def test_wait_that_is_no_approval_cannot_be_decided(caller, acme):
     wait = factories.make_wait(factories.make_run(state=State.WAITING, tenant=acme), name="paid")
     assert caller.post(f"/approvals/{wait.pk}/approve", {"facts_hash": FACTS}).status_code == 404
+
+
+@pytest.fixture
+def form(wait) -> Approval:
+    terms = asking.terms(choices=[Choice("pay"), Choice("half")], form={"amount": int})
+    return make_approval(run=wait.run, wait=wait, choices=terms.choices, fields=terms.fields)
+
+
+def test_question_is_read_with_its_facts_choices_form_and_who_may_decide(caller, form):
+    found = read(caller.get(f"/approvals/{form.pk}"))
+    assert [one["name"] for one in found["choices"]] == ["pay", "half", "refuse"]
+    assert [(one["name"], one["kind"], one["required"]) for one in found["form"]] == [("amount", "integer", True)]
+    assert (found["facts"], found["facts_hash"], found["roles"], found["why_not"]) == ({}, FACTS, ["reviewer"], "")
+
+
+def test_facts_are_for_tokens_that_see_payloads(acme, form):
+    found = read(Caller(acme, ["runs:read"]).get(f"/approvals/{form.pk}"))
+    assert (found["facts"], found["why_not"]) == (None, "a reviewer of acme")
+
+
+def test_yes_says_which_and_fills_in_the_form(caller, form):
+    body = {"facts_hash": FACTS, "choice": "half", "values": {"amount": 3}}
+    for wrong in ({"choice": ""}, {"choice": "refuse"}, {"values": None}, {"values": {"amount": "3"}}):
+        assert caller.post(f"/approvals/{form.pk}/approve", body | wrong).status_code == 400
+    assert caller.post(f"/approvals/{form.pk}/approve", body).status_code == 200
+    found = read(caller.get(f"/approvals/{form.pk}"))
+    assert (found["state"], found["choice"], found["decided_by"]) == (
+        "answered",
+        "half",
+        f"token {caller.issued.token.name} ({caller.issued.token.prefix})",
+    )
+
+
+def test_token_decides_nothing_that_is_for_admins(caller, form):
+    Approval.objects.update(roles=["admin"])
+    body = {"facts_hash": FACTS, "choice": "pay", "values": {"amount": 3}}
+    response = caller.post(f"/approvals/{form.pk}/approve", body)
+    assert (response.status_code, read(response)["needs"]) == (403, "an admin of acme")
+
+
+def test_open_questions_are_listed_in_pages_and_notes_are_read_with_them(caller, acme, form):
+    for n in range(3):
+        factories.make_wait(factories.make_run(state=State.WAITING, tenant=acme), kind="approval", name=f"q{n}")
+    seen, after = [], 0
+    while after is not None:
+        page = read(caller.get(f"/approvals?limit=2&after={after}"))
+        seen += [one["name"] for one in page["approvals"]]
+        after = page["next"]
+    assert seen == ["delivery", "q0", "q1", "q2"]
+    assert caller.post(f"/approvals/{form.pk}/comment", {"reason": "asked them"}).status_code == 200
+    assert [one["text"] for one in read(caller.get(f"/approvals/{form.pk}"))["comments"]] == ["asked them"]
+    assert caller.get("/approvals?stat=open").status_code == 400

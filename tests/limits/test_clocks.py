@@ -24,6 +24,7 @@ call_timeout    -          -             slow_dependency  -                  -  
 wait_timeout    -          -             -                unresponsive_user  unresponsive_system  -                  -                  design_error
 budget          -          budget_spent  budget_spent     -                  -                    -                  -                  -
 doubt           -          -             -                -                  -                    unresponsive_user  -                  -
+approval        -          -             -                unresponsive_user  -                    -                  -                  -
 """  # noqa: E501 - a table
 PHASES, *ROWS = [line.split() for line in TABLE.strip().splitlines()]
 CELLS = [(row[0], phase, cause) for row in ROWS for phase, cause in zip(PHASES, row[1:], strict=True)]

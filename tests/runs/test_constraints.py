@@ -48,7 +48,13 @@ from tests.factories import (
     make_worker,
     now,
 )
-from tests.runs import bulk_violations, compensation_violations, outbox_violations, version_violations
+from tests.runs import (
+    approval_violations,
+    bulk_violations,
+    compensation_violations,
+    outbox_violations,
+    version_violations,
+)
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -240,7 +246,8 @@ VIOLATIONS = {
     ),
 }
 VIOLATIONS |= (
-    bulk_violations.VIOLATIONS
+    approval_violations.VIOLATIONS
+    | bulk_violations.VIOLATIONS
     | compensation_violations.VIOLATIONS
     | outbox_violations.VIOLATIONS
     | version_violations.VIOLATIONS

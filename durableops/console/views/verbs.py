@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from durableops.access import Permission
-from durableops.console import actions, guarding, payloads
+from durableops.console import actions, guarding
 from durableops.console.http import ConsoleRequest, context_for, page, said
 from durableops.console.views.run import live_context
 from durableops.engine import commands, compensating, guard, reviewing
@@ -67,24 +67,6 @@ def run_verb(request: ConsoleRequest, run_id: UUID, verb: str) -> HttpResponse:
     return answered(request, run, lambda: _COMMANDS[verb](
         run.pk, tenant=run.tenant, actor=request.access.actor, reason=reason, **given), known.done,
         again=lambda wrong: _ask(request, run, known, wrong=wrong, status=409))  # fmt: skip
-
-
-@page("GET", "POST", permission=Permission.VIEW)
-def decide(request: ConsoleRequest, run_id: UUID, wait_id: int, verb: str) -> HttpResponse:
-    """Approve or refuse what a run asks, bound to the facts that were shown."""
-    run = request.access.run(run_id)
-    wait = Wait.objects.filter(pk=wait_id, run=run, kind="approval").first()
-    if wait is None or verb not in ("approve", "refuse"):
-        raise Http404("There is no such approval.")
-    request.access.require_verb(verb, run.tenant)
-    if request.method == "GET":
-        return _ask_decision(request, run, wait, verb)
-    reason = request.POST.get("reason", "").strip()
-    if verb == "refuse" and not reason:
-        return _ask_decision(request, run, wait, verb, wrong="Say why: the step and the audit keep the reason.")
-    return answered(request, run, lambda: commands.decide(
-        wait.pk, tenant=run.tenant, actor=request.access.actor, reason=reason, approved=verb == "approve",
-        facts_hash=request.POST.get("facts_hash", "")), "Done:")  # fmt: skip
 
 
 @page("GET", "POST", permission=Permission.VIEW)
@@ -171,14 +153,6 @@ def _ask(request: ConsoleRequest, run: Run, verb: actions.Verb, *, wrong: str = 
 def _plan(verb: str, run: Run) -> Plan:
     with connection.cursor() as cursor:
         return guard.plan(cursor, verb, run.pk)
-
-
-def _ask_decision(request: ConsoleRequest, run: Run, wait: Wait, verb: str, *, wrong: str = "") -> HttpResponse:
-    context = {
-        **context_for(request, "runs"), "run": run, "wait": wait, "verb": verb, "wrong": wrong,
-        "facts": payloads.facts_of(wait.facts), "reason": request.POST.get("reason", ""),
-    }  # fmt: skip
-    return dialog(request, "decide", context, status=422 if wrong else 200)
 
 
 def dialog(request: ConsoleRequest, name: str, context: dict[str, Any], *, status: int) -> HttpResponse:
