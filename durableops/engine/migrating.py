@@ -46,8 +46,10 @@ WHERE run_id = %(run)s AND scope = 'run'
   AND ((step_id = %(step)s AND id > %(through)s AND state <> 'withdrawn')
        OR (state IN ({_UNSETTLED}) AND safety <> 'outbox'))
 ORDER BY id"""
+# What a person went back behind is not committed any more: it runs again, in the line that began then.
 _COMMITTED = """
-SELECT DISTINCT step_id FROM runs_checkpoint WHERE run_id = %s AND kind IN ('step', 'finish')"""
+SELECT DISTINCT c.step_id FROM runs_checkpoint c WHERE c.run_id = %s AND c.kind IN ('step', 'finish') AND NOT EXISTS (
+    SELECT 1 FROM runs_lineage l WHERE l.run_id = c.run_id AND l.number > c.lineage AND c.seq > l.from_seq)"""
 _TAKE = "SELECT 1 FROM runs_run WHERE id = %s AND fence = %s AND state = 'running' FOR NO KEY UPDATE"
 _TAKEN_BACK = "SELECT EXISTS (SELECT 1 FROM runs_lineage WHERE run_id = %s AND kind = 'revert' AND plan_id = %s)"
 _OPEN_OF_PLAN = """

@@ -9,9 +9,9 @@ import pytest
 from django.db import connection
 
 from durableops import Migrated, Retry, State, migration, step, tool, workflow
-from durableops.engine import commands, guard, migrating, reviewing
+from durableops.engine import branching, commands, guard, migrating, reviewing
 from durableops.engine.inbound import send_event
-from durableops.errors import PlanChanged, PlanWanted
+from durableops.errors import PlanChanged, PlanWanted, TransitionRefused
 from runs.models import Checkpoint, Lineage, Review, Run
 from tests.factories import events_of, make_effect, now
 
@@ -242,6 +242,35 @@ def test_event_sent_after_the_deploy_reaches_a_run_that_waits_for_it(engine, own
     engine.drain()
     run.refresh_from_db()
     assert (run.state, run.checkpoints.get(kind="finish").output) == ("succeeded", '"box"')
+
+
+def test_step_committed_only_in_a_lineage_that_was_left_may_run_under_the_new_version(engine, own_registry):
+    def commit(run: Any) -> None:
+        run.state.source += "."
+
+    def ask(run: Any) -> None:
+        run.approval("go")
+
+    steps = {"fetch": step(id="fetch")(commit), "check": step(id="check")(commit), "load": step(id="load")(ask)}
+    workflow(name="import", version=1, state=Old)(type("Import", (), dict(steps)))
+    run = engine.run("import")
+    kept = engine.run("import")
+    branching.retry_from(run.pk, tenant=engine.tenant, actor="ann", reason="anew", seq=0, plan_hash=None)
+    own_registry.clear()
+    newer = workflow(name="import", version=2, state=Old, migrate="reviewed")(
+        type("Import", (), {name: steps[name] for name in ("check", "load")})
+    )
+
+    @migration(newer, from_version=1)
+    def without_fetch(old: dict[str, Any]) -> Migrated:
+        return Migrated(state=old, at="check", waits={"go": None})
+
+    migrate(engine, run)
+    engine.drain()
+    run.refresh_from_db()
+    assert (run.state, run.plan.version, run.step_id) == ("waiting", 2, "load")
+    with pytest.raises(TransitionRefused, match="'check' is committed and never runs again"):
+        migrate(engine, kept)
 
 
 def planned(run: Run, version: int | None = None) -> guard.Plan:
