@@ -7,13 +7,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from durableops.engine import settlements
+from durableops.engine import commands, settlements
 from durableops.errors import DurableOpsError
-from durableops.management.operating import clocks, effects, runs
+from durableops.management.operating import bulks, clocks, compensations, effects, messages, runs
 from durableops.management.operating.asked import Asked, Told, Verb
 from durableops.management.operating.plans import as_text
 
-VERBS: dict[str, Verb] = runs.VERBS | clocks.VERBS | effects.VERBS
+VERBS: dict[str, Verb] = runs.VERBS | clocks.VERBS | effects.VERBS | compensations.VERBS | messages.VERBS | bulks.VERBS
+LISTED = ("poisoned", "pending", "done", "refused", "failed")
 
 
 class Command(BaseCommand):
@@ -38,6 +39,16 @@ class Command(BaseCommand):
         parser.add_argument("--downstream-id", default="", help="the other side's id of what was made")
         parser.add_argument("--result", help="settle: what the step gets, as JSON")
         parser.add_argument("--evidence", default="", help="how it is known, or what proves it")
+        parser.add_argument("--checkpoint", type=int, help="retry-from, fork: where it begins")
+        parser.add_argument("--state-file", metavar="FILE", help="fork: the whole edited state as JSON; - reads it")
+        parser.add_argument("--key", help="fork: once for this key, however often it is called")
+        many = parser.add_argument_group("many runs, and lists")
+        many.add_argument("--runs", nargs="+", metavar="ID", help="bulk-preview: these runs")
+        many.add_argument("--filter", metavar="TEXT", help="bulk-preview: those that match, as the console's list")
+        many.add_argument("--done", choices=commands.WHAT_WAS_DONE, help="bulk-preview cancel: what they did")
+        many.add_argument("--state", choices=LISTED, help="messages, bulk-results: only those")
+        many.add_argument("--after", type=int, default=0, help="bulk-results: after this line")
+        many.add_argument("--limit", type=int, default=100, help="how many are listed (default: %(default)s)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         verb = VERBS[options["verb"]]
@@ -48,7 +59,8 @@ class Command(BaseCommand):
             plan = error.context.get("plan")
             shown = f"\n{as_text(plan)}\nGive it with --plan-hash, or --yes for whatever it is by then." if plan else ""
             raise CommandError(f"{error}{shown}") from error
-        subject = f"run {told.facts['run']}: " if "run" in told.facts and not asked.wants_plan else ""
+        names_run = "run" in told.facts and not asked.wants_plan and asked.verb != "fork"
+        subject = f"run {told.facts['run']}: " if names_run else ""
         facts = told.facts if asked.wants_plan else {**told.facts, "message": told.message}
         self.stdout.write(json.dumps(facts, default=str) if options["json"] else f"{subject}{told.message}")
 

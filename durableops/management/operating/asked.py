@@ -14,8 +14,10 @@ from durableops.management.given import existing_tenant
 from runs.models import Tenant
 
 LONGEST_ACTOR = 200
+MOST_LISTED = 1000
 MOST_DIGITS = 18
 """Of a number that the database can hold."""
+_EMPTY = "--{} is empty; it stands in the audit log, so say it."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +41,22 @@ class Asked:
         return existing_tenant(self.options["tenant"])
 
     @property
-    def said(self) -> dict[str, str]:
-        """Who, and why. Raises CommandError for what cannot stand in the audit."""
-        actor, reason = self.options["actor"].strip(), (self.options["reason"] or "").strip()
-        for name, text in {"actor": actor, "reason": reason}.items():
-            if not text:
-                raise CommandError(f"--{name} is empty; it stands in the audit log, so say it.")
+    def actor(self) -> str:
+        """Who. Raises CommandError for what cannot stand in the audit."""
+        actor: str = self.options["actor"].strip()
+        if not actor:
+            raise CommandError(_EMPTY.format("actor"))
         if not actor.isprintable() or len(actor) > LONGEST_ACTOR:
             raise CommandError(f"--actor is no name: give one line of at most {LONGEST_ACTOR} characters.")
-        return {"actor": actor, "reason": reason}
+        return actor
+
+    @property
+    def said(self) -> dict[str, str]:
+        """Who, and why. Raises CommandError for what cannot stand in the audit."""
+        reason = (self.options["reason"] or "").strip()
+        if not reason:
+            raise CommandError(_EMPTY.format("reason"))
+        return {"actor": self.actor, "reason": reason}
 
     @property
     def wants_plan(self) -> bool:
@@ -82,9 +91,31 @@ class Asked:
             raise CommandError(f"{self.verb!r} needs the number of {what}.")
         return int(given)
 
+    @property
+    def limit(self) -> int:
+        """How many rows are listed."""
+        limit: int = self.options["limit"]
+        if not 1 <= limit <= MOST_LISTED:
+            raise CommandError(f"--limit is 1 to {MOST_LISTED}.")
+        return limit
+
+    def checkpoint(self) -> int:
+        """At which checkpoint it is to begin."""
+        seq: int | None = self.options["checkpoint"]
+        if seq is None or not 0 <= seq < 2**31:
+            raise CommandError(f"{self.verb!r} needs --checkpoint NUMBER; the run's page and its checkpoints show it.")
+        return seq
+
     def nothing_named(self) -> None:
         if self.subject is not None:
             raise CommandError(f"{self.verb!r} is about everything; leave out {self.subject!r}.")
+
+
+def listed(asked: Asked, name: str, rows: list[dict[str, Any]], lines: list[str], *, more: bool) -> Told:
+    """A list: for people a line each, for scripts the rows under their name."""
+    text = lines or [f"no {name}."]
+    text += [f"there are more; --limit shows up to {MOST_LISTED}."] if more else []
+    return Told(message="\n".join(text), facts={"verb": asked.verb, name: rows, "more": more})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.core.management.base import CommandError
 from django.db import connection
 
-from durableops.engine import commands, compensating, guard, reviewing
+from durableops.checkpoints.codec import hash_hex
+from durableops.engine import branching, commands, compensating, guard, reviewing
 from durableops.engine.acting import Done
 from durableops.errors import RunNotFound
+from durableops.management.given import json_of_file
 from durableops.management.operating.asked import Asked, Told, Verb
 from durableops.management.operating.plans import as_text
 from runs.models import PauseSwitch, Run, Tenant, Wait
@@ -47,6 +49,26 @@ def planned(verb: str, **more: Callable[[Asked], Any]) -> Callable[[Asked], Told
         return Told(message=as_text(found.as_json()), facts={"run": str(run_id), **found.as_json()})
 
     return show
+
+
+def _retry_from(asked: Asked) -> Told:
+    done = branching.retry_from(
+        asked.run_id(), tenant=asked.tenant, seq=asked.checkpoint(), plan_hash=asked.plan_hash, **asked.said
+    )
+    return told(asked, done)
+
+
+def _fork(asked: Asked) -> Told:
+    """Once for each --key: a script that is called again gets the fork it made."""
+    file = asked.options["state_file"]
+    key = asked.options["key"]
+    done = branching.fork(
+        asked.run_id(), tenant=asked.tenant, seq=asked.checkpoint(), plan_hash=asked.plan_hash,
+        once=f"operate-{uuid4() if key is None else hash_hex(key)}",
+        state=None if file is None else json_of_file(file, what="--state-file"), **asked.said,
+    )  # fmt: skip
+    facts = {"verb": asked.verb, "run": str(done.run_id), "forked_from": asked.subject, "state": done.state}
+    return Told(message=done.message, facts=facts)
 
 
 def _decided(verb: Callable[..., Done]) -> Callable[[Asked], Told]:
@@ -90,6 +112,10 @@ VERBS: dict[str, Verb] = {
     "resume": Verb(do=_plain(commands.resume), about="a run"),
     "cancel": Verb(do=_plain(commands.cancel), about="a run", plan=planned("cancel")),
     "retry": Verb(do=_guarded(commands.retry), about="a run that ended badly", plan=planned("retry")),
+    "retry-from": Verb(
+        do=_retry_from, about="a run that goes back (--checkpoint)", plan=planned("retry_from", seq=Asked.checkpoint)
+    ),
+    "fork": Verb(do=_fork, about="a run (--checkpoint, --state-file)", plan=planned("fork", seq=Asked.checkpoint)),
     "compensate": Verb(
         do=_guarded(compensating.compensate), about="a finished run: what it did is undone", plan=planned("compensate")
     ),
