@@ -13,6 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from durableops.console import payloads, run_timeline, words
+from durableops.console.effect_filter import EffectFilter
 from durableops.console.filters import Condition, RunFilter
 from durableops.masking import mask_text
 from runs.models import Receipt
@@ -133,6 +134,12 @@ def facts(text: str) -> SafeString:
 def with_condition(asked: RunFilter, name: str, value: str) -> str:
     """The query string of the list with one more condition: any cell can become a filter."""
     return asked.with_text(str(Condition(name=name, value=value))).query
+
+
+@register.simple_tag
+def with_one(asked: EffectFilter, name: str, value: str) -> str:
+    """The query string of the list of effects with one more condition."""
+    return asked.with_one(name, value).query
 
 
 @register.filter

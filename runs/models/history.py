@@ -31,6 +31,8 @@ class RunEvent(models.Model):
             models.Index(fields=["run", "id"], name="event_of_run"),  # timeline: in order of writing
             # engine.firings: the clocks that fired, newest first; few among all events.
             models.Index(fields=["at", "id"], name="event_clock_fired", condition=Q(data__has_key="phase")),
+            # Effects page: the conflicts, newest first; few among all events.
+            models.Index(fields=["id"], name="event_of_conflict", condition=Q(event="effect_conflict")),
         ]
 
 

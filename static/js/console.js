@@ -107,7 +107,7 @@ if (keysButton) {
   keysButton.hidden = false;
   keysButton.addEventListener("click", () => keys.showModal());
 }
-const places = { o: "/overview/", r: "/runs/", i: "/inbox/", s: "/systems/", w: "/workers/", p: "/pauses/" };
+const places = { o: "/overview/", r: "/runs/", i: "/inbox/", e: "/effects/", s: "/systems/", w: "/workers/", p: "/pauses/" };
 let going = 0;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;

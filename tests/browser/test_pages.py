@@ -64,6 +64,8 @@ def addresses():
                          settled_by="ann", evidence="asked " * 40)  # fmt: skip
     System.objects.create(name="ledger", paused=True, paused_by="ann", paused_at=now(), paused_reason="month-end " * 9)
     waits = [make_effect(waiting, state="queued", safety="legacy", system="ledger", resource="o" * 200) for _ in "ab"]
+    RunEvent.objects.create(run=failed, event="effect_conflict", reason="the slot holds another request",
+                            data={"effect": effect.pk, "asked": "b" * 64})  # fmt: skip
     tabs = ["timeline", "events", "checkpoints", "effects", "decisions", "logs", "audit"]
     return [
         "/overview/", "/runs/", "/runs/?q=foo:bar", "/runs/?view=people", "/workers/", "/pauses/",
@@ -74,6 +76,7 @@ def addresses():
         *(f"/runs/{waiting.pk}/?tab={tab}" for tab in tabs), f"/runs/{failed.pk}/",
         f"/runs/{waiting.pk}/checkpoints/2/", f"/runs/{waiting.pk}/effects/{effect.pk}/",
         f"/runs/{waiting.pk}/do/cancel/", f"/runs/{waiting.pk}/approvals/{wait.pk}/approve/",
+        "/effects/", "/effects/?state=in_doubt&tool=send",
         "/systems/", "/systems/ledger/", "/systems/ledger/resume/", f"/systems/calls/{waits[0].pk}/move/",
         "/inbox/?queue=doubt", f"/doubts/{doubt.pk}/", f"/doubts/{doubt.pk}/happened/", f"/doubts/{doubt.pk}/did-not/",
         f"/doubts/{settled.pk}/", f"/runs/{doubtful.pk}/?tab=effects", f"/runs/{doubtful.pk}/effects/{maybe.pk}/",

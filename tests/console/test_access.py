@@ -54,6 +54,7 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "branch": (["run", 0, "retry-from"], OPERATORS, OPERATORS),
     "doubt": (["the doubt"], MEMBERS, None),
     "doubt_verb": (["the doubt", "happened"], SETTLERS, SETTLERS),
+    "effects": ([], SOMEBODY, None),
     "systems": ([], SOMEBODY, None),
     "system": (["ledger"], MEMBERS, None),
     "system_verb": (["ledger", "pause"], {"admin"}, {"admin"}),
