@@ -81,6 +81,7 @@ READS: dict[str, Permission] = {
 VERBS: dict[str, Permission] = {
     "start": Permission.START,
     "send_event": Permission.SEND,
+    "bring_file": Permission.SEND,
     "pause": Permission.OPERATE,
     "resume": Permission.OPERATE,
     "cancel": Permission.OPERATE,

@@ -25,7 +25,7 @@ from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints import codec
 from durableops.checkpoints.upgrades import SeenEffect, SeenWait, Snapshot, Upgraded, upgrade
 from durableops.clock import db_now, monotonic
-from durableops.engine import commands, inbound
+from durableops.engine import commands, inbound, receiving
 from durableops.engine.advance import advance
 from durableops.engine.claim import claim_next
 from durableops.engine.database import Database
@@ -104,6 +104,16 @@ def refuse(outcome: Outcome, name: str, *, comment: str = "not now") -> Outcome:
     """Refuse what the run asks under `name`, and move on."""
     wait = _open_approval(outcome, name)
     commands.refuse(wait.pk, tenant=outcome.run.tenant, actor=ACTOR, reason=comment)
+    return move_on(outcome.run.pk)
+
+
+def bring(outcome: Outcome, name: str, content: bytes, *, file_name: str = "file", content_type: str = "") -> Outcome:
+    """Bring the file that the run waits for under `name`, as a person would, and move on."""
+    wait = outcome.run.waits.filter(kind="file", name=name, state="open").first()
+    if wait is None:
+        raise AssertionError(f"the run waits for no file {name!r}; it is {outcome.state}.")
+    file = receiving.Brought(name=file_name, content_type=content_type, size=len(content), pieces=[content])
+    receiving.receive(wait.pk, tenant=outcome.run.tenant, actor=ACTOR, file=file)
     return move_on(outcome.run.pk)
 
 

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
+from durableops.authoring.outcomes import Answer as Answer
+from durableops.authoring.outcomes import ChildOutcome as ChildOutcome
+from durableops.authoring.outcomes import ReceivedFile as ReceivedFile
 from durableops.authoring.policies import OnTimeout as OnTimeout
 
 if TYPE_CHECKING:
@@ -58,50 +61,6 @@ class Page:
 
     next_cursor: Cursor | None
     """Where the next page begins; None if this is the last."""
-
-
-class Answer(Protocol):
-    """What a person decided."""
-
-    @property
-    def approved(self) -> bool:
-        """Whether they said yes."""
-
-    @property
-    def by(self) -> str:
-        """Who decided."""
-
-    @property
-    def comment(self) -> str:
-        """What they added."""
-
-    @property
-    def choice(self) -> str:
-        """The name of what they chose; `approve` or `refuse` where no choices were given."""
-
-    @property
-    def values(self) -> Any:
-        """What they filled in, as the form's model (a dict where names and types were given); None after a no."""
-
-
-class ChildOutcome(Protocol):
-    """How one child run ended."""
-
-    @property
-    def run_id(self) -> str:
-        """Identifier of the child run."""
-
-    @property
-    def state(self) -> str:
-        """The terminal state it ended in."""
-
-    @property
-    def result(self) -> Any:
-        """What its last step returned."""
-
-    @property
-    def error(self) -> str:
-        """Why it did not succeed; empty if it did."""
 
 
 class _Facts(Protocol):
@@ -218,6 +177,27 @@ class Run(_Facts, Protocol):
         """Wait for an event and return its payload.
 
         One that arrived after the run was created answers at once; `look_back` reaches that much further back.
+        """
+
+    def wait_for_file(
+        self,
+        name: str,
+        /,
+        *,
+        key: str = "",
+        question: str = "",
+        accept: Iterable[str] = (),
+        max_bytes: int | None = None,
+        data_class: Literal["input", "temp_file"] = "input",
+        readers: Readers = "payloads",
+        timeout: timedelta | None = None,
+        on_timeout: OnTimeout = "raise",
+        default: Any = None,
+    ) -> ReceivedFile | None:
+        """Wait until a person brings a file, in the console or by a link that works once, and return what it is.
+
+        It is kept with the run under `name`; open it with `open_artifact(name, content_hash=…)`.
+        `accept` names endings (`.csv`) and types (`image/*`).
         """
 
     def poll(
@@ -369,6 +349,23 @@ class AsyncRun(_Facts, Protocol):
         look_back: timedelta = timedelta(0),
     ) -> Any:
         """See Run.wait_for."""
+
+    async def wait_for_file(
+        self,
+        name: str,
+        /,
+        *,
+        key: str = "",
+        question: str = "",
+        accept: Iterable[str] = (),
+        max_bytes: int | None = None,
+        data_class: Literal["input", "temp_file"] = "input",
+        readers: Readers = "payloads",
+        timeout: timedelta | None = None,
+        on_timeout: OnTimeout = "raise",
+        default: Any = None,
+    ) -> ReceivedFile | None:
+        """See Run.wait_for_file."""
 
     async def poll(
         self,

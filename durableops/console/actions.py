@@ -136,7 +136,14 @@ def sendable(run: Run, waits: Sequence[Wait], access: Access) -> list[Wait]:
     """The events this run waits for that the person may send by hand."""
     if run.state != State.WAITING or not access.may_verb("send_event", run.tenant_id):
         return []
-    return [wait for wait in waits if wait.kind in ("event", "file")]
+    return [wait for wait in waits if wait.kind == "event"]
+
+
+def awaited_files(run: Run, waits: Sequence[Wait], access: Access) -> list[Wait]:
+    """The files this run waits for that the person may bring."""
+    if run.state != State.WAITING or not access.may_verb("bring_file", run.tenant_id):
+        return []
+    return [wait for wait in waits if wait.kind == "file"]
 
 
 def extendable(run: Run, waits: Sequence[Wait], access: Access) -> list[Wait]:

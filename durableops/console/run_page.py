@@ -65,6 +65,7 @@ def head(run: Run, access: Access) -> dict[str, Any]:
         "buttons": actions.buttons(run, access, undoable=found["undoable"] != "0"),
         "questions": actions.questions(run, waits, access),
         "sendable": actions.sendable(run, waits, access),
+        "awaited_files": actions.awaited_files(run, waits, access),
         "extendable": actions.extendable(run, waits, access),
         "sight": access.sees_payloads(run.tenant_id),
         "steps": steps,

@@ -148,6 +148,9 @@ class SyncRun(_Facts):
     def wait_for(self, event: str, /, **options: Any) -> Any:
         return self._do(_wait_for(self._hand, event, **options))
 
+    def wait_for_file(self, name: str, /, **options: Any) -> Any:
+        return self._do(waits.wait_for_file(self._hand, name, **options))
+
     def poll(self, tool: ToolDefinition, /, **options: Any) -> Any:
         return self._do(_poll(self._hand, tool, **options))
 
@@ -207,6 +210,9 @@ class AsyncRun(_Facts):
 
     async def wait_for(self, event: str, /, **options: Any) -> Any:
         return await self._do(_wait_for(self._hand, event, **options))
+
+    async def wait_for_file(self, name: str, /, **options: Any) -> Any:
+        return await self._do(waits.wait_for_file(self._hand, name, **options))
 
     async def poll(self, tool: ToolDefinition, /, **options: Any) -> Any:
         return await self._do(_poll(self._hand, tool, **options))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, get_args
@@ -132,6 +132,55 @@ def _decided(name: str, known: KnownWait, form: forms.Form | None) -> Answer:
         approved=approved, by=known.answered_by, comment=found.get("comment", ""), values=values,
         choice=found.get("choice", "approve" if approved else "refuse"),
     )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceivedFile:
+    """The file that somebody brought; `run.open_artifact(name, content_hash=…)` opens it."""
+
+    name: str
+    file_name: str
+    content_type: str
+    content_hash: str
+    size_bytes: int
+    by: str
+
+
+def wait_for_file(
+    hand: Hand, name: str, *, key: str = "", question: str = "", accept: Iterable[str] = (),
+    max_bytes: int | None = None, data_class: str = "input", readers: str = "payloads",
+    timeout: timedelta | None = None, on_timeout: str = "raise", default: Any = None,
+) -> Logic[Any]:  # fmt: skip
+    """Wait until a person brings a file, and return what is known of it."""
+    known = yield from known_wait(hand, "file", name, key, on_timeout)
+    if known is None:
+        asked = _file_wanted(accept, max_bytes, data_class, readers)
+        text = codec.canonical(asked, what="what is wanted of the file")
+        question = safe_text(mask_text(question))
+        raise Suspend(
+            wait_row("file", name, key, expires=timeout, on_timeout=on_timeout, question=question, facts=text,
+                     facts_hash=codec.hash_hex(f"{question}:{text}"))
+        )  # fmt: skip
+    if known.state == "open":
+        raise Suspend(wait_row("file", name, key), again=True)
+    if known.state != "answered":
+        return answered("file", name, known, default)
+    return ReceivedFile(**codec.loads(known.answer or "{}"), by=known.answered_by)
+
+
+def _file_wanted(accept: Iterable[str], max_bytes: int | None, data_class: str, readers: str) -> dict[str, Any]:
+    kinds = [accept] if isinstance(accept, str) else list(accept)
+    if not all(isinstance(one, str) and (one.startswith(".") or "/" in one) for one in kinds):
+        raise Fatal(f"accept is {kinds!r}; give endings such as '.csv' and types such as 'image/*'.")
+    most = get_conf().large_result_max_bytes
+    if max_bytes is not None and not (type(max_bytes) is int and 0 < max_bytes <= most):
+        raise Fatal(f"max_bytes is {max_bytes!r}; give a whole number from 1 to {most:,}.")
+    if data_class not in ("input", "temp_file"):
+        raise Fatal(f"data_class is {data_class!r}; a file that is brought is 'input' or 'temp_file'.")
+    if readers not in ("payloads", "members"):
+        raise Fatal(f"readers is {readers!r}; give 'payloads' or 'members'.")
+    wanted = {"accept": [one.lower() for one in kinds], "data_class": data_class, "readers": readers}
+    return wanted | ({"max_bytes": max_bytes} if max_bytes is not None else {})
 
 
 def sleep(hand: Hand, seconds: float | timedelta, *, key: str) -> Logic[None]:

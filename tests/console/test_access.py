@@ -6,13 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
 from durableops.access import Permission
 from durableops.console import demo, urls
-from durableops.engine import file_links, guard
+from durableops.engine import file_links, guard, receiving
 from durableops.engine.bulk import capture
 from durableops.engine.bulk.capture import Selection
 from durableops.engine.bulk.verbs import verb
@@ -87,6 +88,9 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "file": (["token"], SOMEBODY | {"nobody"}, None),
     "decide": (["run", "wait", "approve"], REVIEWERS, REVIEWERS),
     "send": (["run", "event"], OPERATORS, OPERATORS),
+    "bring_file": (["run", "wanted file"], OPERATORS, OPERATORS),
+    "upload_link": (["run", "wanted file"], None, OPERATORS),
+    "upload": (["upload token"], SOMEBODY | {"nobody"}, SOMEBODY | {"nobody"}),
     "extend_wait": (["run", "wait"], OPERATORS, OPERATORS),
     "run_verb": (["run", "pause"], OPERATORS, OPERATORS),
 }
@@ -113,6 +117,8 @@ def scene(simple, settings, monkeypatch, media):
         "worker": worker.pk,
         "wait": make_wait(run, kind="approval", name="delivery", facts_hash="f" * 64, expires_at=now() + HOUR).pk,
         "event": make_wait(run, correlation="k").pk,
+        "wanted file": (wanted := make_wait(run, kind="file", name="contract", expires_at=now() + HOUR)).pk,
+        "upload token": receiving.make_link(wanted.pk, tenant=run.tenant, actor="ann").token,
         "effect": make_effect(run).pk,
         "artifact": artifact.pk,
         "prompt": make_prompt(run).pk,
@@ -164,6 +170,7 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
         "verb": "cancel",
         "to": "first",
         "run": scene["run"],
+        **({"file": SimpleUploadedFile("c.pdf", b"signed")} if method == "post" else {}),
         "plan_hash": "" if route == "doubt_verb" else scene["plan"],
     }
     answer = getattr(browser, method)(address, given)

@@ -1,4 +1,4 @@
-"""Sending the event (or announcing the file) that a run waits for, by hand."""
+"""Sending the event that a run waits for, by hand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runs.models import AuditEntry, Run, Wait
 def send(request: ConsoleRequest, run_id: UUID, wait_id: int) -> HttpResponse:
     """A form on GET; POST sends the event under the form's own key, so that a second click sends nothing."""
     run = request.access.run(run_id)
-    wait = Wait.objects.filter(pk=wait_id, run=run, kind__in=["event", "file"]).first()
+    wait = Wait.objects.filter(pk=wait_id, run=run, kind="event").first()
     if wait is None:
         raise Http404("This run waits for no such event.")
     request.access.require_verb("send_event", run.tenant)
