@@ -92,6 +92,7 @@ VERBS: dict[str, Permission] = {
     "compensate": Permission.OPERATE,
     "decide_compensation": Permission.SETTLE,
     "extend": Permission.OPERATE,
+    "add_budget": Permission.OPERATE,
     "approve": Permission.DECIDE,
     "refuse": Permission.DECIDE,
     "delegate": Permission.DECIDE,

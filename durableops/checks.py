@@ -139,9 +139,3 @@ def _promises(definition: WorkflowDefinition) -> Iterator[CheckMessage]:
     where = f"workflow {definition.name!r} v{definition.version} ({definition.source})"
     for warning in definition.warnings:
         yield checks.Warning(f"{where}: {warning}", id="durableops.W004")
-    if definition.budget is not None:
-        yield checks.Warning(
-            f"{where} declares a budget; budgets are recorded with the definition and not enforced yet.",
-            hint="Rely on the run's deadline and on the tools' own limits until they are.",
-            id="durableops.W005",
-        )

@@ -49,6 +49,7 @@ class Conf:
     step_grace_seconds: float = 5.0  # a step past its timeout may clean up this long before its process is ended
     slice_seconds: float = 5.0  # a run gives way after this long when others wait
     version_patience_seconds: float = 10.0  # a plan without a worker this long is given up: newer ones take its runs
+    currency: str = "EUR"  # what budgets of money are in, three letters; one for the whole installation
     payload_max_bytes: int = 1024 * 1024  # the largest input, state, step output or effect result, encoded
     large_result_max_bytes: int = 64 * 1024 * 1024  # the largest result that a tool may have kept as a file instead
     secret_names: str = ""  # further names of fields whose values are masked, separated by commas

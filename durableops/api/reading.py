@@ -14,8 +14,9 @@ from durableops import clock
 from durableops.api import shaping, why
 from durableops.api.auth import Client, no_such_run
 from durableops.api.paging import Position, fingerprint, from_cursor, to_cursor
+from durableops.api.schemas import Payload, RunPage, RunSummary
 from durableops.api.schemas import Run as RunOut
-from durableops.api.schemas import RunPage, RunSummary
+from durableops.engine import budgeting
 from runs.models import Checkpoint, PauseSwitch, Run, Wait, Worker
 from runs.querysets import RunQuerySet
 from runs.states import State
@@ -46,7 +47,17 @@ def run_of(client: Client, run_id: UUID) -> RunOut:
         waits=[shaping.wait(wait, sight=sight) for wait in waits],
         input=shaping.payload(documents[0][0], checkpoint=0, sight=sight) if 0 in documents else None,
         result=None if result is None else shaping.payload(result, checkpoint=run.head_seq, sight=sight),
+        partial=_partial(run, sight=sight),
+        budgets=[shaping.budget(row) for row in budgeting.of_run(run)],
     )
+
+
+def _partial(run: Run, *, sight: bool) -> Payload | None:
+    if run.state != State.EXHAUSTED:
+        return None
+    made = Checkpoint.objects.filter(run_id=run.pk, output__isnull=False).order_by("-seq").values_list("seq", "output")
+    found = made.first()
+    return None if found is None else shaping.payload(found[1] or "null", checkpoint=found[0], sight=sight)
 
 
 def summary_of(client: Client, run_id: UUID) -> RunSummary:

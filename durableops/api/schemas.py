@@ -89,7 +89,16 @@ class GuardedRequest(VerbRequest):
     plan_hash: PlanHash | None = None
 
 
+Amount = Annotated[float, Field(strict=False, gt=0, le=1e12, allow_inf_nan=False)]
+Unit = Literal["tokens", "money", "calls", "steps", "compute_seconds"]
+
+
+class BudgetRequest(VerbRequest):
+    budget: dict[Unit, Amount] = Field(min_length=1, description="How much more of each unit.")
+
+
 class RetryRequest(GuardedRequest):
+    budget: dict[Unit, Amount] | None = Field(None, description="How much more budget; needed when it is spent.")
     deadline_at: Instant | None = Field(None, description="Needed when the run's deadline has passed.")
 
 
@@ -214,6 +223,17 @@ class RunSummary(BaseModel):
     error: RunError | None
 
 
+class BudgetState(BaseModel):
+    """The limit of one unit for a run and everything below it."""
+
+    unit: Unit
+    currency: str = Field(description="Of `money`; empty for the others.")
+    limit: str = Field(description="A decimal number.")
+    spent: str
+    reserved: str = Field(description="About to be spent: it counts until it is settled.")
+    policy: str
+
+
 class Run(RunSummary):
     priority: int
     parent: UUID | None
@@ -224,6 +244,10 @@ class Run(RunSummary):
     result: Payload | None = Field(
         description="What the last step returned, once the run has succeeded; null once retention has removed it."
     )
+    partial: Payload | None = Field(
+        description="Of a run that ended with its budget spent: what the newest committed step returned."
+    )
+    budgets: list[BudgetState]
 
 
 class RunPage(BaseModel):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from durableops.api.schemas import OpenWait, Payload, Progress, RunError, RunSummary
+from durableops.api.schemas import BudgetState, OpenWait, Payload, Progress, RunError, RunSummary
 from durableops.checkpoints import codec
+from durableops.engine.budgeting import OfRun
+from durableops.engine.spent import shown
 from durableops.errors import CompatibilityError
 from durableops.masking import mask, mask_text
 from runs.models import Run, Wait
@@ -62,6 +64,13 @@ def wait(row: Wait, *, sight: bool) -> OpenWait:
         facts_hash=row.facts_hash,
         facts=document(row.facts) if sight and row.facts else None,
     )
+
+
+def budget(row: OfRun) -> BudgetState:
+    return BudgetState(
+        unit=row.unit, currency=row.currency, limit=shown(row.most), spent=shown(row.spent),
+        reserved=shown(row.reserved), policy=row.policy,
+    )  # fmt: skip
 
 
 def payload(text: str, *, checkpoint: int, sight: bool) -> Payload:

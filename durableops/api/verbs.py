@@ -13,8 +13,8 @@ from durableops.access import VERBS
 from durableops.api.auth import client_of
 from durableops.api.bodies import refuse_far
 from durableops.api.described import REFUSALS, asks
-from durableops.api.schemas import RetryRequest, VerbDone, VerbRequest
-from durableops.engine import commands, guard
+from durableops.api.schemas import BudgetRequest, RetryRequest, VerbDone, VerbRequest
+from durableops.engine import budgeting, commands, guard
 from durableops.engine.commands import Done
 from runs.states import State
 
@@ -64,9 +64,23 @@ def retry(request: HttpRequest, run_id: UUID, body: RetryRequest) -> Status[Verb
     return done(
         commands.retry(
             run_id, tenant=client.tenant, actor=client.actor, reason=body.reason, deadline_at=body.deadline_at,
-            plan_hash=body.plan_hash or guard.UNSEEN,
+            budget=body.budget, plan_hash=body.plan_hash or guard.UNSEEN,
         )
     )  # fmt: skip
+
+
+@router.post(
+    "/{uuid:run_id}/budget", response={200: VerbDone, **REFUSALS}, operation_id="add_budget_run",
+    summary="Give a run more budget", **asks(VERBS["add_budget"]),
+)  # fmt: skip
+def add_budget(request: HttpRequest, run_id: UUID, body: BudgetRequest) -> Status[VerbDone]:
+    """Raise what an open or an exhausted run may spend. An exhausted one goes on when it is retried."""
+    client = client_of(request)
+    return done(
+        budgeting.add_budget(
+            run_id, tenant=client.tenant, actor=client.actor, reason=body.reason, amounts=dict(body.budget)
+        )
+    )
 
 
 def done(what: Done) -> Status[VerbDone]:

@@ -23,6 +23,7 @@ from durableops.authoring.definitions import (
 )
 from durableops.authoring.policies import (
     Budget,
+    OnBudget,
     OnCallTimeout,
     OnDeadline,
     OnQueueWait,
@@ -341,6 +342,12 @@ def duplicate_step(step_id: str, *, new: SourceRef, old: SourceRef) -> Definitio
 
 def _check_deadline(workflow: WorkflowDefinition) -> None:
     deadline, what = workflow.deadline, f"workflow {workflow.name!r}"
+    _check_choice(workflow.on_budget, get_args(OnBudget), what=f"on_budget of {what}", at=workflow.source)
+    require(
+        workflow.on_budget == "exhaust" or workflow.budget is not None,
+        workflow.source,
+        f"{what} has on_budget={workflow.on_budget!r} and no budget that could be spent; give it one.",
+    )
     for clock, policy, limit, known in (
         ("deadline", workflow.on_deadline, deadline, get_args(OnDeadline)),
         ("queue_wait", workflow.on_queue_wait, workflow.queue_wait, get_args(OnQueueWait)),

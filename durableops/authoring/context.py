@@ -11,10 +11,13 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
+from durableops.authoring.called import Call as Call
 from durableops.authoring.outcomes import Answer as Answer
 from durableops.authoring.outcomes import ChildOutcome as ChildOutcome
 from durableops.authoring.outcomes import ReceivedFile as ReceivedFile
@@ -22,8 +25,6 @@ from durableops.authoring.policies import OnTimeout as OnTimeout
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import httpx
 
     from durableops.authoring.asking import Choice, Decider
     from durableops.authoring.definitions import ToolDefinition, WorkflowDefinition
@@ -50,6 +51,13 @@ type Content = bytes | str | Path | IO[bytes] | Iterable[bytes]
 Level = Literal["debug", "info", "warning", "error"]
 Cursor = int | str | Sequence[int | str]
 """Where a page begins: a byte position, a key, or the columns of a keyset. Never an offset."""
+
+
+class Spending(Protocol):
+    """What was reserved of the run's budget, until it is settled."""
+
+    def settle(self, *, tokens: int | None = None, money: Decimal | float | None = None) -> None:
+        """Say what it really cost. What is not said counts as it was reserved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,6 +280,14 @@ class Run(_Facts, Protocol):
         When `timeout` comes first, those that are still open are cancelled.
         """
 
+    def spend(
+        self, *, tokens: int | None = None, money: Decimal | float | None = None
+    ) -> AbstractContextManager[Spending]:
+        """Reserve of the run's budget before something is spent; settle what it cost inside the `with` block.
+
+        Waits while others of the run may give something back; leaves the step when the budget is spent.
+        """
+
     def artifact(
         self,
         name: str,
@@ -425,6 +441,11 @@ class AsyncRun(_Facts, Protocol):
     ) -> Sequence[ChildOutcome]:
         """See Run.children."""
 
+    def spend(
+        self, *, tokens: int | None = None, money: Decimal | float | None = None
+    ) -> AbstractAsyncContextManager[Spending]:
+        """See Run.spend; with `async with`."""
+
     async def artifact(
         self,
         name: str,
@@ -445,47 +466,3 @@ class AsyncRun(_Facts, Protocol):
 
     def log(self, message: str, /, *, level: Level = "info", **fields: Any) -> None:
         """See Run.log."""
-
-
-class Call(Protocol):
-    """What a tool's function receives first: the facts of one attempt to act."""
-
-    @property
-    def key(self) -> str:
-        """The key the other side deduplicates on; the same on every attempt."""
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first attempt of this call."""
-
-    @property
-    def timeout(self) -> float:
-        """Seconds this attempt may take."""
-
-    @property
-    def resource(self) -> str:
-        """The business thing acted on; "" only for `read` tools."""
-
-    @property
-    def run_id(self) -> str:
-        """Identifier of the run that calls."""
-
-    @property
-    def tenant(self) -> str:
-        """Whose run it is."""
-
-    @property
-    def deadline(self) -> datetime:
-        """When this attempt must be over."""
-
-    def check(self) -> None:
-        """Raise NotSent if the run was stopped or this attempt's time is over; for long tools, before sending."""
-
-    def request(self, method: str, url: str, **options: Any) -> httpx.Response:
-        """One httpx request, with the key as `Idempotency-Key` and this call's timeout.
-
-        Just before the bytes go out it looks once more whether they still may; if not, or if
-        no connection can be made, raises NotSent. Status 429 and 503 raise RetryLater, other 4xx
-        raise Refused. Whatever else goes wrong is raised as httpx raises it, and leaves the
-        outcome unknown. `options` are those of httpx.request.
-        """

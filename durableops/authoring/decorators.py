@@ -34,7 +34,7 @@ from durableops.authoring.definitions import (
     WorkflowDefinition,
 )
 from durableops.authoring.migrated import Migrated
-from durableops.authoring.policies import Budget, OnDeadline, OnQueueWait, OnStepTimeout, Retry
+from durableops.authoring.policies import Budget, OnBudget, OnDeadline, OnQueueWait, OnStepTimeout, Retry
 from durableops.authoring.source import (
     SourceRef,
     author_frame,
@@ -172,6 +172,7 @@ def workflow(
     queue_wait: timedelta | None = None,
     on_queue_wait: OnQueueWait = "fail",
     budget: Budget | None = None,
+    on_budget: OnBudget = "exhaust",
     max_recoveries: int = DEFAULT_MAX_RECOVERIES,
     isolation: Isolation | None = None,
     migrate: Migrate = "if_clean",
@@ -199,6 +200,7 @@ def workflow(
             queue_wait=queue_wait,
             on_queue_wait=on_queue_wait,
             budget=budget,
+            on_budget=on_budget,
             max_recoveries=max_recoveries,
             isolation=isolation,
             migrate=migrate,

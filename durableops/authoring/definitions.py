@@ -11,7 +11,7 @@ from typing import Any, Literal
 from durableops.authoring.awaiting import awaited_by
 from durableops.authoring.migrated import Migrated, Position
 from durableops.authoring.plan import describe_plan, fingerprint, hash_of
-from durableops.authoring.policies import Budget, OnCallTimeout, OnDeadline, OnQueueWait, OnStepTimeout, Retry
+from durableops.authoring.policies import Budget, OnBudget, OnCallTimeout, OnDeadline, OnQueueWait, OnStepTimeout, Retry
 from durableops.authoring.references import referred_objects, with_helpers
 from durableops.authoring.schema import describe_state
 from durableops.authoring.source import SourceRef
@@ -268,7 +268,10 @@ class WorkflowDefinition:
     """What happens when it has stood there as long."""
 
     budget: Budget | None = None
-    """What one run may spend."""
+    """What one run may spend, with everything below it."""
+
+    on_budget: OnBudget = "exhaust"
+    """What happens when it is spent."""
 
     max_recoveries: int = DEFAULT_MAX_RECOVERIES
     """Lost workers after which a run stops instead of taking another one down."""

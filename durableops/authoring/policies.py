@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from typing import Literal
 
 from durableops.authoring.source import source_of_caller
@@ -29,8 +30,14 @@ OnTimeout = Literal["raise", "continue", "cancel", "fail", "extend", "ask"]
 """When a wait ends by its clock: raise WaitTimeout in the step, return its `default`, end the run, wait once more as
 long, or ask a person whether to."""
 
+OnBudget = Literal["exhaust", "fail", "cancel", "extend", "ask"]
+"""When a budget is spent: end the run with its progress so far, as failed, or as cancelled; give it as much again, by
+itself once or after asking a person."""
+
 MOST_ATTEMPTS = 10_000
 """More attempts than this are a loop, not a retry; the record counts them in small numbers."""
+MOST_AMOUNT = 1e12
+MILLIONTH = Decimal("0.000001")
 MAX_DELAY_SECONDS = 365 * 24 * 3600.0
 """No pause between two attempts is longer than a year, so it always fits in a timedelta."""
 
@@ -133,7 +140,7 @@ class Budget:
     """Model tokens, in and out together."""
 
     money: Decimal | float | None = None
-    """In the deployment's one currency."""
+    """In the deployment's one currency. A float is taken as it is written: 0.1 is a tenth."""
 
     calls: int | None = None
     """Calls of tools that reached the sending stage."""
@@ -153,3 +160,23 @@ class Budget:
             if not is_number(value) or value < 0 or (whole and not isinstance(value, int)):
                 kind = "whole number" if whole else "number"
                 raise refuse(f"Budget has {field.name}={value!r}; give a finite {kind} from 0, or None.")
+
+    @property
+    def limits(self) -> dict[str, Decimal]:
+        """The units that are limited."""
+        return self.amounts({field.name: getattr(self, field.name) for field in fields(self)})
+
+    @staticmethod
+    def amounts(given: Mapping[str, object]) -> dict[str, Decimal]:
+        """Amounts by unit, exact to a millionth; None is left out. Raises DefinitionError for what is no amount."""
+        known = {field.name for field in fields(Budget)}
+        found = {}
+        for name, value in given.items():
+            if name not in known:
+                raise refuse(f"{name!r} is no unit of a budget; there are {', '.join(sorted(known))}.")
+            if value is None:
+                continue
+            if not is_number(value) or value < 0 or value > MOST_AMOUNT:  # type: ignore[operator]
+                raise refuse(f"{name}={value!r} cannot be spent; give a finite number from 0 to {MOST_AMOUNT:g}.")
+            found[name] = Decimal(str(value)).quantize(MILLIONTH, rounding=ROUND_UP)
+        return found

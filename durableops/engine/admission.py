@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from durableops.authoring.definitions import ToolDefinition
 from durableops.clock import monotonic
-from durableops.engine import rates
+from durableops.engine import budgets, rates
 from durableops.engine.checks import HandBack, check_may_go_on
 from durableops.engine.database import Database
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Ask, Logic, Pause
+from durableops.limits.clocks import Phase
 from durableops.limits.rate_limits import Rate, limiter
 
 IN_HAND_SECONDS = 2.0
@@ -22,7 +23,8 @@ SPREAD = 0.5
 def admit_calls(hand: Hand, tool: ToolDefinition, wanted: int) -> Logic[int]:
     """How many of so many calls may go out now: at least one. Hands the run back where none may for longer."""
     tenant_id = hand.claimed.tenant_id
-    return (yield from _admit(hand, lambda: rates.of_call(tenant_id, tool), wanted, what=f"calls of {tool.name}"))
+    granted = yield from _admit(hand, lambda: rates.of_call(tenant_id, tool), wanted, what=f"calls of {tool.name}")
+    return (yield from budgets.spend(hand, "calls", granted, phase=Phase.CALLING))
 
 
 def admit_use(hand: Hand) -> Logic[None]:

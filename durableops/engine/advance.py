@@ -15,7 +15,7 @@ from durableops.checkpoints.compatibility import Park
 from durableops.checkpoints.states import decode_state, encode_and_read_back
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.engine import admission, commit, django_side, endings, looping, resuming, step_timeouts
+from durableops.engine import admission, budgets, commit, django_side, endings, looping, resuming, step_timeouts
 from durableops.engine.checks import give_way, stop_reason, wants_other_place
 from durableops.engine.context import AsyncRun, SyncRun
 from durableops.engine.database import Database
@@ -83,6 +83,7 @@ def _one_step(database: Database, hand: Hand) -> bool:
         if hand.killed_and_goes_on:
             return _commit_step(database, hand, hand.step.default)
         driver.run(admission.admit_use(hand))
+        driver.run(budgets.enter(hand))
         value = _enter(database, hand)
     except FenceLost:
         raise
@@ -138,6 +139,7 @@ def _enter(database: Database, hand: Hand) -> Any:
         if line is not None:
             line.leave()
         django_side.let_go()
+        budgets.leave(database, hand)
 
 
 async def _limited(coroutine: Any, hand: Hand) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from durableops.authoring.definitions import StepDefinition
@@ -11,6 +12,7 @@ from durableops.engine import step_timeouts
 from durableops.engine.claim import others_wait
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Ask, Commit, Logic
+from durableops.engine.spent import BudgetSpent
 from durableops.errors import ControlSignal, FenceLost, RunCancelled, RunPaused, StepTimeout
 
 ISOLATION = {
@@ -95,6 +97,9 @@ def stop_reason(hand: Hand) -> ControlSignal | None:
     limit = hand.step_deadline
     if limit is not None and now > limit:
         return StepTimeout(f"step {hand.step.id!r} ran longer than {hand.step.longest:g} s.")
+    computing = hand.compute
+    if computing is not None and computing.seconds is not None and now > hand.entered_at + computing.seconds:
+        return BudgetSpent(computing.row, Decimal(0))
     if hand.pause_requested:
         return RunPaused("the run was paused.")
     leave_at = hand.stopping.leave_at

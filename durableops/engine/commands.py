@@ -7,12 +7,14 @@ allows is asked here, of the transition table.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
 
-from durableops.engine import bell, findings, guard, questions, queues
+from durableops.engine import bell, budgeting, findings, guard, questions, queues
 from durableops.engine.acting import MAX_REASON_CHARACTERS as MAX_REASON_CHARACTERS
 from durableops.engine.acting import Done as Done
 from durableops.engine.acting import audit, locked, refused, write
@@ -109,12 +111,12 @@ def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, done: str =
 @audited_refusals
 def retry(
     run_id: UUID, *, tenant: Tenant, actor: str, reason: str, deadline_at: datetime | None = None,
-    plan_hash: str | None = None,
+    budget: Mapping[str, Any] | None = None, plan_hash: str | None = None,
 ) -> Done:  # fmt: skip
     """Reopen a failed, timed out or exhausted run at its last checkpoint. Committed steps do not run again.
 
-    A run whose deadline has passed needs a new one. With `plan_hash` it is refused unless the guard's plan is still
-    the one that was shown.
+    A run whose deadline has passed needs a new one, and one whose budget is spent more of it. With `plan_hash` it is
+    refused unless the guard's plan is still the one that was shown.
     """
     reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
@@ -131,6 +133,9 @@ def retry(
         deadline = deadline_at or run.deadline_at
         if deadline is not None and deadline <= now:
             raise refused(run, "retry", "a deadline in the future; give a new one with the retry")
+        added = budgeting.raise_limits(run, budget, verb="retry") if budget else ({}, {})
+        if spent := budgeting.spent_units(run):
+            raise refused(run, "retry", f"a budget with something left; add {', '.join(spent)} with the retry")
         guard.check(cursor, "retry", run.pk, plan_hash)
         sets = {
             "deadline_at": deadline,
@@ -148,8 +153,8 @@ def retry(
             "retry",
             actor=actor,
             reason=reason,
-            before={"state": run.state, "deadline_at": str(run.deadline_at)},
-            after={"state": "queued", "deadline_at": str(deadline)},
+            before={"state": run.state, "deadline_at": str(run.deadline_at), **added[0]},
+            after={"state": "queued", "deadline_at": str(deadline), **added[1]},
         )
         transaction.on_commit(bell.ring)
     return Done(run_id=run.pk, state="queued", settled=True, message="reopened at its last checkpoint.")

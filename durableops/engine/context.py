@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 from durableops.authoring.definitions import ToolDefinition
+from durableops.authoring.policies import Budget
 from durableops.checkpoints.failures import safe_text
 from durableops.checkpoints.states import decode_state
-from durableops.engine import calls, files, logic, prompts, waits
+from durableops.engine import budgets, calls, files, logic, prompts, waits
+from durableops.engine.budgets import Reserved
 from durableops.engine.checks import check_may_go_on, flush_if_stale
 from durableops.engine.drivers import AsyncDriver, SyncDriver
 from durableops.engine.hand import Hand
@@ -98,6 +101,17 @@ class _Facts:
         )
 
 
+class Spending:
+    """Implements durableops.authoring.context.Spending."""
+
+    def __init__(self, made: Reserved | None) -> None:
+        self._made = made
+
+    def settle(self, **actual: Any) -> None:
+        if self._made is not None:
+            self._made.settle(**actual)
+
+
 class SyncRun(_Facts):
     """Implements durableops.authoring.context.Run."""
 
@@ -166,6 +180,15 @@ class SyncRun(_Facts):
     def children(self, workflow: Any, inputs: Iterable[Mapping[str, Any]], /, **options: Any) -> Any:
         return self._do(_children(self._hand, workflow, inputs, **options))
 
+    @contextmanager
+    def spend(self, **amounts: Any) -> Iterator[Spending]:
+        made = self._do(budgets.reserve(self._hand, Budget.amounts(amounts)))
+        try:
+            yield Spending(made)
+        finally:
+            if made is not None:
+                self._do(budgets.settle(self._hand, made))
+
     def artifact(self, name: str, data: Any, /, **options: Any) -> Any:
         return self._do(_artifact(self._hand, name, data, **options))
 
@@ -228,6 +251,15 @@ class AsyncRun(_Facts):
 
     async def children(self, workflow: Any, inputs: Iterable[Mapping[str, Any]], /, **options: Any) -> Any:
         return await self._do(_children(self._hand, workflow, inputs, **options))
+
+    @asynccontextmanager
+    async def spend(self, **amounts: Any) -> AsyncIterator[Spending]:
+        made = await self._do(budgets.reserve(self._hand, Budget.amounts(amounts)))
+        try:
+            yield Spending(made)
+        finally:
+            if made is not None:
+                await self._do(budgets.settle(self._hand, made))
 
     async def artifact(self, name: str, data: Any, /, **options: Any) -> Any:
         return await self._do(_artifact(self._hand, name, data, **options))

@@ -9,18 +9,20 @@ from durableops import failpoints
 from durableops.checkpoints import codec
 from durableops.checkpoints.failures import describe_error, describe_traceback
 from durableops.clock import monotonic
-from durableops.engine import bell, commit, inbound, probing, questions, queues, retries, step_timeouts
+from durableops.engine import bell, budgets, commit, inbound, probing, questions, queues, retries, step_timeouts
 from durableops.engine.checks import DeadlinePassed, HandBack, WorkerStopping
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.family import cancel_children, close_waits, create_children, nudge_parent
 from durableops.engine.hand import Hand
 from durableops.engine.questions import AskPerson
 from durableops.engine.queues import leave_effects
+from durableops.engine.spent import BudgetSpent
 from durableops.engine.waits import Expired, Suspend
 from durableops.engine.waking import db_now, wake
 from durableops.errors import ControlSignal, EffectInDoubt, FenceLost, RunCancelled, RunPaused, StepTimeout
 from durableops.limits.clocks import Clock, Firing, Phase
 from runs.fenced import CheckpointRow, Written
+from runs.states import TRANSITIONS
 from runs.transitions import Cursor, TransitionRefused, fire, record_event
 
 logger = logging.getLogger("durableops.endings")
@@ -42,6 +44,8 @@ def leave(database: Database, hand: Hand, signal: ControlSignal, *, checkpoint: 
             _past_deadline(database, hand, signal)
         case AskPerson():
             _ask(database, hand, signal.firing)
+        case BudgetSpent():
+            _out_of_budget(database, hand, signal)
         case StepTimeout():
             return _time_out_step(database, hand, signal)
         case HandBack():
@@ -64,7 +68,10 @@ def finished(database: Database, hand: Hand) -> None:
         nudge_parent(database, hand.run_id)
 
 
-def _end(database: Database, hand: Hand, event: str, reason: str, data: dict[str, Any]) -> None:
+def _end(
+    database: Database, hand: Hand, event: str, reason: str, data: dict[str, Any],
+    error: tuple[str, str, str] | None = None,
+) -> None:  # fmt: skip
     """End the run, and everything below it."""
     hand.event(event, reason=reason, data=data, moves=True)
 
@@ -72,7 +79,7 @@ def _end(database: Database, hand: Hand, event: str, reason: str, data: dict[str
         close_waits(cursor, [hand.run_id])
         cancel_children(cursor, hand.run_id, actor="engine", reason=f"its parent ended: {reason}")
 
-    commit.execute(database, hand, hand.write(transition=event), also=also)
+    commit.execute(database, hand, hand.write(transition=event, error=error), also=also)
     finished(database, hand)
 
 
@@ -236,6 +243,24 @@ def _ask(database: Database, hand: Hand, firing: Firing, *, told: bool = False) 
     write = hand.write(transition="ask", failed_attempt=firing.clock is Clock.STEP_TIMEOUT)
     if commit.execute(database, hand, write, also=also).state == "cancelled":
         finished(database, hand)
+
+
+BUDGET_MOVES = {"exhaust": "exhaust", "fail": "fail", "cancel": "stop", "ask": "ask", "extend": "hand_back"}
+"""What becomes of a run in hand whose budget is spent, by the budget's policy."""
+
+
+def _out_of_budget(database: Database, hand: Hand, signal: BudgetSpent) -> None:
+    """Stop here: what is done is kept, and the run says what is missing."""
+    event = BUDGET_MOVES[signal.row.policy]
+    firing = budgets.firing(hand, signal, next_state=TRANSITIONS[event].target)
+    if event == "ask":
+        _ask(database, hand, firing)
+    elif event == "hand_back":
+        database.transacting(lambda cursor: budgets.extend(cursor, hand, signal.row))
+        _hand_back(database, hand, "budget", "its budget was spent, and given as much again")
+    else:
+        said = budgets.summary(signal, firing.more)
+        _end(database, hand, event, said, firing.as_data(), error=("BudgetSpent", said, "budget"))
 
 
 def _end_in_doubt(database: Database, hand: Hand, error: EffectInDoubt) -> None:

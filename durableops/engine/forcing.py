@@ -9,14 +9,16 @@ from psycopg import errors
 
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.engine import bell
+from durableops.engine import bell, budgets, questions
 from durableops.engine.checks import DeadlinePassed
 from durableops.engine.database import Database
 from durableops.engine.endings import deadline, deadline_cause
 from durableops.engine.family import cancel_children, close_waits, nudge_parent
 from durableops.engine.hand import Hand
 from durableops.engine.queues import leave_effects
+from durableops.engine.spent import BudgetSpent
 from durableops.errors import ControlSignal, FenceLost, RunCancelled, RunPaused
+from runs.states import TRANSITIONS
 from runs.transitions import Cursor, TransitionRefused, fire, record_event
 
 logger = logging.getLogger("durableops.forcing")
@@ -82,6 +84,16 @@ def _write(cursor: Cursor, hand: Hand, why: ControlSignal) -> bool:
             fire("hand_back", run, using=cursor, fence=fence, actor="engine", reason=reason, sets=wake)
             leave_effects(cursor, [run], ended=False, cause="worker_lost", because="its step did not stop.")
             return False
+        case BudgetSpent():
+            # A step that does not stop has no say in more: its run ends, or a person is asked, by the budget's policy.
+            event = {"cancel": "stop", "fail": "fail", "ask": "ask"}.get(why.row.policy, "exhaust")
+            told = budgets.firing(hand, why, next_state=TRANSITIONS[event].target).as_data()
+            sets = {"error_class": "BudgetSpent", "error_message": reason, "error_fingerprint": "budget"}
+            fire(event, run, using=cursor, fence=fence, actor="engine", reason=reason, data=told, sets=sets)
+            if event == "ask":
+                questions.put(cursor, run, told, was="running")
+                leave_effects(cursor, [run], ended=False, cause="worker_lost", because="its step did not stop.")
+                return False
         case FenceLost():
             return False
         case _:

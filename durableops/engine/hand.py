@@ -165,6 +165,14 @@ class Hand:
         self.told_at = 0.0
         self.stop = threading.Event()
         """Set when it was: a pause ends early."""
+        self.budgeted: bool | None = None
+        """Whether the run or one above it has a budget; None while nobody has asked the record."""
+        self.budget_phase: Any = None
+        """What was to be paid when a budget turned out to be spent."""
+        self.reserved: list[dict[str, Any]] = []
+        """What this hand has reserved of budgets and not settled."""
+        self.compute: Any = None
+        """What the present entry may compute, where a budget limits that."""
         self.taken_at = monotonic()
         self.last_commit = self.taken_at
         self._clear_pending()

@@ -28,6 +28,11 @@ FROM runs_run r WHERE r.id = %(run)s"""
 _CLOSE = """
 UPDATE runs_wait SET state = %s, answer = %s, answered_by = %s, answered_at = now()
 WHERE id = %s AND state = 'open' RETURNING clock, correlation, facts"""
+_SHOWN = (
+    "clock", "limit_seconds", "elapsed_seconds", "cause", "whom", "unit", "limit", "spent", "wanted", "of_run", "done",
+    "missing",
+)  # fmt: skip
+_GIVE_BUDGET = "UPDATE runs_budget SET most = most + granted WHERE run_id = %s AND unit = %s"
 _GIVE_TIME = {
     Clock.RUN_DEADLINE: "UPDATE runs_run SET deadline_at = now() + %s * interval '1 second', deadline_policy = 'ask'"
     " WHERE id = %s AND deadline_policy = 'asked'",
@@ -62,7 +67,7 @@ def put(cursor: Cursor, run_id: UUID, firing: dict[str, Any], *, was: str, about
     clock = Clock(firing["clock"])
     question = f"{firing['trigger']}. {_ASKS[clock]}"
     facts = codec.canonical(
-        {k: firing.get(k) for k in ("clock", "limit_seconds", "elapsed_seconds", "cause", "whom")} | {"was": was},
+        {k: firing[k] for k in _SHOWN if firing.get(k) is not None} | {"was": was},
         what="facts",
     )
     cursor.execute(
@@ -87,14 +92,16 @@ def answer(cursor: Cursor, run_id: UUID, wait_id: int, *, yes: bool, by: str, an
         return False
     clock, about, facts = Clock(row[0]), row[1], codec.loads(row[2])
     if clock is Clock.WAIT_TIMEOUT:
-        _answer_about_wait(cursor, run_id, int(about), yes=yes, by=by, seconds=facts["limit_seconds"])
+        _answer_about_wait(cursor, run_id, int(about), yes=yes, by=by, seconds=facts.get("limit_seconds"))
         return False
     cursor.execute("SELECT state FROM runs_run WHERE id = %s", [run_id])
     present = cursor.fetchone()[0]
     if not yes:
         return _end(cursor, run_id, clock, present, by=by)
     if clock is Clock.RUN_DEADLINE:
-        cursor.execute(_GIVE_TIME[clock], [facts["limit_seconds"] or FALLBACK_SECONDS, run_id])
+        cursor.execute(_GIVE_TIME[clock], [facts.get("limit_seconds") or FALLBACK_SECONDS, run_id])
+    if clock is Clock.BUDGET:
+        cursor.execute(_GIVE_BUDGET, [facts["of_run"], facts["unit"]])
     if present == "waiting" and facts["was"] in ("queued", "running"):
         wake(cursor, run_id, cause="clock", detail=f"{by} let it go on after its {clock.replace('_', ' ')}")
     return False
@@ -140,6 +147,7 @@ ERRORS = {
     Clock.QUEUE_WAIT: "QueueWaitPassed",
     Clock.STEP_TIMEOUT: "durableops.errors.StepTimeout",
     Clock.CALL_TIMEOUT: "durableops.errors.CallTimeout",
+    Clock.BUDGET: "BudgetSpent",
 }
 """What a run that ended by a clock is said to have failed of."""
 

@@ -18,6 +18,7 @@ from durableops.engine.checks import HandBack, check_may_go_on, stop_reason
 from durableops.engine.hand import FLUSH_AFTER_SECONDS, Hand
 from durableops.engine.ops import Attempt, Collect, Commit, Invoke, InvokeMany, Logic, Pause
 from durableops.engine.questions import AskPerson
+from durableops.engine.spent import BudgetSpent
 from durableops.errors import (
     CallFailed,
     CallTimeout,
@@ -95,7 +96,7 @@ def _admit_again(hand: Hand, waiting: list[Pending]) -> Logic[int]:
     """Repeats are calls as well: how many of them may go out now."""
     try:
         return (yield from admission.admit_calls(hand, waiting[0].prepared.tool, len(waiting)))
-    except HandBack as reason:
+    except (HandBack, BudgetSpent) as reason:
         _withdraw_unsent(hand, waiting, reason)
         raise
 

@@ -18,6 +18,7 @@ from durableops.checkpoints.codec import canonical, check_key, hash_hex
 from durableops.checkpoints.states import encode_state, state_from_input
 from durableops.conf import get_conf
 from durableops.engine import bell, rates
+from durableops.engine.budget_rows import put as put_budget
 from durableops.engine.plans import plan_id
 from durableops.errors import InputRefused, PayloadRefused, RateLimited, StartConflict
 from durableops.limits.rate_limits import limiter
@@ -224,6 +225,7 @@ def insert(
             "state": new.state_json,
         },
     )
+    put_budget(cursor, run_id, new.definition.budget, new.definition.on_budget)
 
 
 def constraint_of(error: IntegrityError) -> str:

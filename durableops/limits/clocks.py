@@ -73,6 +73,7 @@ POLICIES: dict[Clock, tuple[str, ...]] = {
     Clock.STEP_TIMEOUT: get_args(policies.OnStepTimeout),
     Clock.CALL_TIMEOUT: get_args(policies.OnCallTimeout),
     Clock.WAIT_TIMEOUT: get_args(policies.OnTimeout),
+    Clock.BUDGET: get_args(policies.OnBudget),
 }
 """What an author may choose for each clock; the first is what holds where nothing was said."""
 

@@ -6,6 +6,7 @@ from runs.models.access import ApiToken, Membership, Tenant
 from runs.models.approval import Approval
 from runs.models.artifact import Artifact, LooseFile
 from runs.models.audit import AuditEntry
+from runs.models.budget import Reservation, RunBudget
 from runs.models.bulk import Bulk, BulkItem
 from runs.models.checkpoint import Checkpoint
 from runs.models.compensation import Compensation, CompensationOrder
@@ -69,11 +70,13 @@ __all__ = [
     "QuotaPolicy",
     "Receipt",
     "Relook",
+    "Reservation",
     "RetentionLane",
     "RetentionPreview",
     "RetentionRule",
     "Review",
     "Run",
+    "RunBudget",
     "RunEvent",
     "RunSummary",
     "Slot",

@@ -57,6 +57,8 @@ _OF_EFFECT = " JOIN runs_effect e ON e.id = t.effect_id"
 _OF_KIND = "CASE t.kind WHEN 'start' THEN 'input' WHEN 'finish' THEN 'deliverable' ELSE 'checkpoint' END"
 _WHOLE: tuple[tuple[str, str, str, str], ...] = (
     # In an order in which nothing is left that another table names.
+    ("runs_reservation", "id", "", ""),
+    ("runs_budget", "id", "", ""),
     ("runs_outbox_message", "id", _OF_EFFECT, ""),
     ("runs_outbox_body", "effect_id", _OF_EFFECT, ""),
     ("runs_outbox_lane", "id", "", ""),

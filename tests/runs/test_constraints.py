@@ -51,6 +51,7 @@ from tests.factories import (
 from tests.runs import (
     approval_violations,
     bulk_violations,
+    clock_violations,
     compensation_violations,
     outbox_violations,
     version_violations,
@@ -251,6 +252,7 @@ VIOLATIONS |= (
     | compensation_violations.VIOLATIONS
     | outbox_violations.VIOLATIONS
     | version_violations.VIOLATIONS
+    | clock_violations.VIOLATIONS
 )
 
 
