@@ -59,7 +59,7 @@ def test_queue_is_for_those_who_may_do_its_work(signed_in):
 
 
 def test_oldest_comes_first_and_pages_follow_each_other(signed_in, monkeypatch):
-    monkeypatch.setattr("durableops.console.inbox.doubts.PER_PAGE", 2)
+    monkeypatch.setattr("durableops.console.inbox.frame.PER_PAGE", 2)
     found = [doubted() for _ in range(5)]
     for age, doubt in enumerate(found):
         Doubt.objects.filter(pk=doubt.pk).update(since=now() - timedelta(hours=age))

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from django.db import connection
+from django.db.models import QuerySet
 from django.urls import reverse
 
 from durableops.access import Permission
-from durableops.console.inbox.frame import COUNT_CAP, PER_PAGE, Asked, Entry, Page, Queue, register
+from durableops.console.inbox.frame import Asked, Entry, register
+from durableops.console.inbox.keyset import KeysetQueue
 from runs.models import Review
 
-_OPEN = """
-SELECT x.id FROM unnest(%(tenants)s::int[]) t(id) CROSS JOIN LATERAL (
-    SELECT v.id, v.found_at FROM runs_review v
-    WHERE v.tenant_id = t.id AND v.closed_at IS NULL AND (v.found_at, v.id) > (%(since)s, %(after)s)
-    ORDER BY v.found_at, v.id LIMIT %(limit)s) x
-ORDER BY x.found_at, x.id LIMIT %(limit)s"""
-_COUNT = """
-SELECT count(*) FROM (SELECT 1 FROM runs_review v WHERE v.tenant_id = ANY(%s) AND v.closed_at IS NULL LIMIT %s) x"""
 _ALIKE = """
 SELECT v.fingerprint, count(*) FROM runs_review v
 WHERE v.tenant_id = ANY(%s) AND v.closed_at IS NULL AND v.fingerprint = ANY(%s) GROUP BY v.fingerprint"""
@@ -27,7 +20,7 @@ DIFFERENCES_SHOWN = 3
 
 
 @register
-class Reviews(Queue):
+class Reviews(KeysetQueue):
     """Findings about runs that a person has to decide about."""
 
     name = "review"
@@ -43,31 +36,16 @@ class Reviews(Queue):
         "it, keep it on its version, or end it."
     )
 
-    def count(self, tenants: Sequence[int]) -> int:
-        with connection.cursor() as cursor:
-            cursor.execute(_COUNT, [list(tenants), COUNT_CAP + 1])
-            return int(cursor.fetchone()[0])
+    table, open, since = "runs_review", "q.closed_at IS NULL", "found_at"
 
-    def page(self, asked: Asked) -> Page:
-        since, after = _parsed(asked.cursor)
-        params = {"tenants": list(asked.tenants), "since": since, "after": after, "limit": PER_PAGE + 1}
+    def rows(self) -> QuerySet[Review]:
+        return Review.objects.select_related("run", "tenant", "plan", "target")
+
+    def entries(self, rows: Sequence[Review], asked: Asked) -> list[Entry]:
         with connection.cursor() as cursor:
-            cursor.execute(_OPEN, params)
-            ids = [row[0] for row in cursor.fetchall()]
-            known = Review.objects.select_related("run", "tenant", "plan", "target").in_bulk(ids[:PER_PAGE])
-            found = [known[pk] for pk in ids[:PER_PAGE] if pk in known]
-            cursor.execute(_ALIKE, [list(asked.tenants), sorted({review.fingerprint for review in found})])
+            cursor.execute(_ALIKE, [list(asked.tenants), sorted({review.fingerprint for review in rows})])
             alike = dict(cursor.fetchall())
-        following = f"{found[-1].found_at.isoformat()}~{found[-1].pk}" if len(ids) > PER_PAGE and found else ""
-        return Page(entries=[_entry(one, alike.get(one.fingerprint, 1)) for one in found], following=following)
-
-
-def _parsed(cursor: str) -> tuple[datetime | str, int]:
-    since, _, after = cursor.partition("~")
-    try:
-        return datetime.fromisoformat(since), int(after)
-    except ValueError:
-        return "-infinity", 0
+        return [_entry(one, alike.get(one.fingerprint, 1)) for one in rows]
 
 
 def _entry(review: Review, alike: int) -> Entry:

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db import connection
+from django.db.models import QuerySet
 from django.urls import reverse
 
 from durableops.access import Permission
-from durableops.console.inbox.frame import COUNT_CAP, PER_PAGE, Asked, Entry, Page, Queue, register
+from durableops.console.inbox.frame import Asked, Entry, register
+from durableops.console.inbox.keyset import KeysetQueue
 from durableops.effects.addresses import shown_host
 from runs.models import OutboxMessage
 
-_OPEN = """
-SELECT x.id FROM unnest(%(tenants)s::int[]) t(id) CROSS JOIN LATERAL (
-    SELECT m.id FROM runs_outbox_message m
-    WHERE m.tenant_id = t.id AND m.state = 'poisoned' AND m.id > %(after)s ORDER BY m.id LIMIT %(limit)s) x
-ORDER BY x.id LIMIT %(limit)s"""
-_COUNT = """
-SELECT count(*) FROM (
-    SELECT 1 FROM runs_outbox_message m WHERE m.tenant_id = ANY(%s) AND m.state = 'poisoned' LIMIT %s) x"""
-
 
 @register
-class Undelivered(Queue):
+class Undelivered(KeysetQueue):
     """Messages of the outbox that are not tried any more."""
 
     name = "undelivered"
@@ -39,21 +31,13 @@ class Undelivered(Queue):
         "then have it tried again, or skip it."
     )
 
-    def count(self, tenants: Sequence[int]) -> int:
-        with connection.cursor() as cursor:
-            cursor.execute(_COUNT, [list(tenants), COUNT_CAP + 1])
-            return int(cursor.fetchone()[0])
+    table, open = "runs_outbox_message", "q.state = 'poisoned'"
 
-    def page(self, asked: Asked) -> Page:
-        after = int(asked.cursor) if asked.cursor.isdecimal() and len(asked.cursor) < 19 else 0
-        with connection.cursor() as cursor:
-            cursor.execute(_OPEN, {"tenants": list(asked.tenants), "after": after, "limit": PER_PAGE + 1})
-            ids = [row[0] for row in cursor.fetchall()]
-        rows = OutboxMessage.objects.select_related("effect", "lane__run", "tenant", "endpoint")
-        known = rows.defer("effect__result").in_bulk(ids[:PER_PAGE])
-        found = [known[pk] for pk in ids[:PER_PAGE] if pk in known]
-        following = str(found[-1].pk) if len(ids) > PER_PAGE and found else ""
-        return Page(entries=[_entry(message) for message in found], following=following)
+    def rows(self) -> QuerySet[OutboxMessage]:
+        return OutboxMessage.objects.select_related("effect", "lane__run", "tenant", "endpoint").defer("effect__result")
+
+    def entries(self, rows: Sequence[OutboxMessage], asked: Asked) -> list[Entry]:
+        return [_entry(message) for message in rows]
 
 
 def _entry(message: OutboxMessage) -> Entry:
