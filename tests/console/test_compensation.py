@@ -146,6 +146,12 @@ def test_decision_is_made_audited_and_shown(signed_in):
     assert AuditEntry.objects.get().verb == "compensation_done_by_hand"
 
 
+def test_why_it_is_owed_is_told_where_it_was_said(signed_in):
+    operator = signed_in("operator")
+    assert "Owed because they paid twice" in text_of(operator, make_compensation(because="they paid twice"))
+    assert "Owed because" not in text_of(operator, make_compensation(because=""))
+
+
 def test_second_person_is_told_who_was_first_and_keeps_what_they_wrote(signed_in):  # C046
     one = make_compensation()
     assert do(signed_in("operator"), one, "waive").status_code == 302

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from durableops.console.inbox import frame
 from durableops.limits.clocks import Clock, Firing, Phase
 from runs.models import RunEvent, Worker
-from tests.factories import make_plan, make_run, make_tenant, make_wait, make_worker, now
+from tests.factories import make_doubt, make_effect, make_plan, make_run, make_tenant, make_wait, make_worker, now
+from tests.runs.compensation_violations import make_compensation
 
 
 def tile(page, name):
@@ -65,6 +67,40 @@ def test_clocks_that_fired_are_counted_by_cause_with_the_runs_behind_them(signed
     others = viewer.get("/runs/?q=-clock:call_timeout").content.decode()
     assert (str(old.pk) in others, f"run-{run.pk}" in others) == (True, False)
     assert "is no clock" in viewer.get("/runs/?q=clock:cuckoo").content.decode()
+
+
+def test_doubts_are_counted_by_effect_also_of_runs_that_ended_and_lead_to_their_queue(signed_in):
+    for state in ("in_doubt", "cancelled", "running"):
+        run = make_run(state=state)
+        for _ in range(2):
+            make_doubt(make_effect(run, state="in_doubt"))
+    settled = make_doubt(
+        make_effect(make_run(), state="given_up"), settled_at=now(), settled_as="give_up", settled_by="a"
+    )
+    make_doubt(make_effect(make_run(tenant=make_tenant("other")), state="in_doubt"))
+    page = signed_in("operator").get("/overview/").content.decode()
+    assert tile(page, "In doubt") == "6"
+    assert re.search(r'href="/inbox/\?queue=doubt" data-hot data-state="in_doubt"><span class="name">In doubt', page)
+    shown = signed_in("operator").get("/inbox/?queue=doubt").content.decode()
+    assert ("<b>6</b> open" in shown, f"doubt-{settled.pk}" in shown) == (True, False)
+    assert 'href="/effects/?state=in_doubt"' in signed_in("viewer").get("/overview/").content.decode()
+
+
+def test_compensation_that_waits_for_people_is_counted_and_leads_to_its_queue(signed_in):
+    make_compensation()
+    make_compensation(state="approved", linked_run=make_run())  # its tool has its turn
+    page = signed_in("operator").get("/overview/").content.decode()
+    assert tile(page, "Compensation") == "1"
+    assert 'href="/inbox/?queue=compensation" data-hot' in page
+    assert "Nothing waits for a person" not in page
+
+
+def test_counts_of_the_desk_stop_at_their_cap_and_say_so(signed_in, monkeypatch):
+    monkeypatch.setattr(frame, "COUNT_CAP", 1)
+    run = make_run(state="in_doubt")
+    for _ in range(3):
+        make_doubt(make_effect(run, state="in_doubt"))
+    assert tile(signed_in("viewer").get("/overview/").content.decode(), "In doubt") == "1+"
 
 
 def test_workers_lost_are_those_that_ended_without_being_asked(signed_in):

@@ -12,6 +12,9 @@ from durableops.access import Permission
 from durableops.console import figures, listing
 from durableops.console.filters import VIEWS, RunFilter
 from durableops.console.http import ConsoleRequest, context_for, page
+from durableops.console.inbox import keyset
+from durableops.console.inbox.compensation import Compensations
+from durableops.console.inbox.doubts import Doubts
 from durableops.console.inbox.frame import shown_count
 from durableops.console.inbox.undelivered import Undelivered
 from durableops.engine import firings
@@ -19,7 +22,6 @@ from runs.models import PauseSwitch
 
 _TILES = (
     "people",
-    "doubt",
     "review",
     "limbo",
     "failed",
@@ -30,7 +32,8 @@ _TILES = (
     "queued",
     "systems",
 )
-_NEEDS = ("people", "doubt", "review", "limbo", "failed")
+_DESK = (Doubts(), Compensations(), Undelivered())
+_NEEDS = ("people", "review", "limbo", "failed")
 
 
 @page("GET", permission=Permission.SIGNED_IN)
@@ -47,11 +50,15 @@ def overview_context(request: ConsoleRequest) -> dict[str, Any]:
     tiles = {name: (VIEWS[name], RunFilter().to_view(VIEWS[name]).query, counts[name]) for name in _TILES}
     living, lost = figures.workers()
     hours = figures.by_hour(access.tenant_ids)
+    waits = {name: shown_count(n) for name, n in keyset.counts(_DESK, access.tenant_ids).items()}
     return {
         **context_for(request, "overview"),
         "needs": [tiles[name] for name in _NEEDS],
         "others": [tiles[name] for name in _TILES if name not in _NEEDS],
-        "calm": all(counts[name] == "0" for name in _NEEDS),
+        # Of effects, not of runs: a run may have several, and those that ended leave theirs behind.
+        "waits": waits,
+        "settles": any(access.may(Permission.SETTLE, tenant) for tenant in access.tenant_ids),
+        "calm": all(counts[name] == "0" for name in _NEEDS) and all(count == "0" for count in waits.values()),
         "hours": hours,
         "started": sum(hour.started for hour in hours),
         "failed": sum(hour.failed for hour in hours),
@@ -60,7 +67,6 @@ def overview_context(request: ConsoleRequest) -> dict[str, Any]:
         "recovery": figures.recovery(access.tenant_ids),
         "waiting": figures.waiting(access.tenant_ids),
         "due": figures.approvals_due(access.tenant_ids, now=now),
-        "undelivered": shown_count(Undelivered().count(access.tenant_ids)),
         "workers": living,
         "lost": lost,
         "fired": firings.by_cause(access.tenant_ids, hours=figures.HOURS),
