@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -24,12 +26,34 @@ def db_now() -> datetime:
     return moment
 
 
+_moved = 0.0
+
+
+@contextmanager
+def by_hand() -> Iterator[None]:
+    """Let the monotonic clocks of this process be moved forward: for drills, which do not sleep.
+
+    Afterwards they are what they were.
+    """
+    before = _moved
+    try:
+        yield
+    finally:
+        move(before - _moved)
+
+
+def move(seconds: float) -> None:
+    """Let so much time pass. Only while the clocks are moved by hand."""
+    global _moved
+    _moved += seconds
+
+
 def uptime() -> float:
     """Seconds on a clock that nobody sets and that goes on while the machine sleeps, where there is one."""
     clock_id = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock_id is None else time.clock_gettime(clock_id)
+    return _moved + (time.monotonic() if clock_id is None else time.clock_gettime(clock_id))
 
 
 def monotonic() -> float:
     """Seconds on a clock that never jumps; the same for all processes of this machine."""
-    return time.monotonic()
+    return time.monotonic() + _moved

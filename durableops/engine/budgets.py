@@ -111,6 +111,7 @@ def reserve(hand: Hand, amounts: Amounts, *, phase: Phase = Phase.COMPUTING) -> 
     if not amounts or not (yield from has_any(hand)):
         return None
     made = Reserved(token=uuid.uuid4(), amounts=amounts)
+    hand.budget_phase = phase
     while True:
         check_may_go_on(hand)
         short = yield Ask(partial(_try_reserve, hand=hand, made=made))
@@ -119,7 +120,6 @@ def reserve(hand: Hand, amounts: Amounts, *, phase: Phase = Phase.COMPUTING) -> 
             return made
         row, wanted = short
         if not _may_come_back(hand, row, wanted):
-            hand.budget_phase = phase
             raise BudgetSpent(row, wanted)
         yield Pause(LOOK_SECONDS)
 
@@ -217,13 +217,13 @@ def spend(hand: Hand, unit: str, wanted: int, *, phase: Phase) -> Logic[int]:
     """Spend up to so many of a unit that costs what it costs. Returns how many; raises BudgetSpent for none."""
     if not (yield from has_any(hand)):
         return wanted
+    hand.budget_phase = phase
     while True:
         check_may_go_on(hand)
         taken, short = yield Ask(partial(_take, hand=hand, unit=unit, wanted=wanted))
         if taken:
             return int(taken)
         if not _may_come_back(hand, short, Decimal(1)):
-            hand.budget_phase = phase
             raise BudgetSpent(short, Decimal(wanted))
         yield Pause(LOOK_SECONDS)
 

@@ -10,7 +10,13 @@ from django.utils.module_loading import autodiscover_modules
 from durableops.errors import DurableOpsError
 from durableops.upkeep.drills.stage import Stage
 
-BUNDLED_APPS = ("examples.ten_step", "examples.five_classes", "examples.company", "examples.keeping")
+BUNDLED_APPS = (
+    "examples.ten_step",
+    "examples.five_classes",
+    "examples.company",
+    "examples.keeping",
+    "examples.every_clock",
+)
 """Apps of this project that hold drills or what these need; the command adds them to those of its processes. Named,
 never imported."""
 
