@@ -117,5 +117,6 @@ VERBS: dict[str, Permission] = {
     "unpin": Permission.REVIEW,
     "reject": Permission.REVIEW,
     "ask_second": Permission.REVIEW,
+    "edit": Permission.REVIEW,
 }
 """What each verb on runs needs, whoever asks: a page, the API."""

@@ -195,3 +195,21 @@ def _own_shapes(given: str) -> Iterator[re.Pattern[str]]:
 
 def _matches(pattern: re.Pattern[str], line: str) -> list[str]:
     return [match[0] for match in pattern.finditer(line)]
+
+
+def unmasked(given: Any, original: Any, masked: Any) -> Any:
+    """What a person gave, with the value behind each mask that they left as they were shown it."""
+    if given == masked:
+        return original
+    if isinstance(given, dict) and isinstance(original, dict) and isinstance(masked, dict):
+        return {
+            name: unmasked(value, original[name], masked[name]) if name in original and name in masked else value
+            for name, value in given.items()
+        }
+    if isinstance(given, list) and isinstance(original, list) and isinstance(masked, list):
+        pairs = zip(original, masked, strict=False)
+        return [
+            value if pair is None else unmasked(value, *pair)
+            for value, pair in zip(given, [*pairs, *[None] * len(given)], strict=False)
+        ]
+    return given

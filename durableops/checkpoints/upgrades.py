@@ -112,6 +112,33 @@ def upgrade(seen: Snapshot, chain: Sequence[MigrationDefinition], target: Workfl
     )
 
 
+def reshaped(seen: Snapshot, target: WorkflowDefinition, *, state: Mapping[str, Any], step_id: str) -> Upgraded:
+    """What the run would be with the state and the step a person gives. Raises MigrationRefused.
+
+    As a migration that a person is: waits that the step there does not ask for are given up, calls that belong nowhere
+    any more stay behind, and while one has no outcome that would be left behind, it is refused.
+    """
+    moved = step_id != seen.step_id
+    tools = {step.id: {tool.name: tool.safety for tool in step.tools} for step in target.steps}
+    waits: dict[str, str | None] = {
+        wait.name: None for wait in seen.waits if moved or not may_wait(target.waits, step_id, wait.kind, wait.name)
+    }
+    effects: dict[str, str | None] = {}
+    for effect in seen.effects:
+        place = f"{effect.step_id}/{effect.tool}"
+        fits = tools.get(effect.step_id, {}).get(effect.tool) == effect.safety
+        leaves = moved and effect.step_id == seen.step_id
+        effects[place] = place if fits and not (leaves and effect.unsettled) else None
+    names = _Names(seen)
+    names.follow(Migrated(state=state, at=step_id, waits=waits, effects=effects))
+    text = _checked_state(state, target)
+    _check_position(seen, names, target)
+    return Upgraded(
+        state=text, step_id=names.step, cursor=names.cursor, steps={}, waits=_waits(seen, names, target),
+        effects=_effects(seen, names, target),
+    )  # fmt: skip
+
+
 def state_of(text: str, chain: Sequence[MigrationDefinition], *, position: Position) -> str:
     """A recorded state alone, brought forward: the input a run was started with. Raises MigrationRefused."""
     state: Mapping[str, Any] = codec.loads(text, what="input")

@@ -58,6 +58,8 @@ RUN_VERBS: dict[str, Verb] = {
              done="The run"),
         Verb(name="reject", label="Reject", fits=_operator_event("recheck"), wants="a run in review",
              done="The run was", danger=True),
+        Verb(name="ask_second", label="Ask for a second reviewer", wants="a run in review",
+             fits=_operator_event("recheck"), done="The run"),
         Verb(name="extend", label="Extend deadline", fits=lambda run: run.state in OPEN and run.deadline_at is not None,
              wants="an open run with a deadline", done="The run:"),
         # A running run is not in the table's sources: its holder is asked, and stops at its next commit.
@@ -69,7 +71,7 @@ RUN_VERBS: dict[str, Verb] = {
              wants="a finished run that did something", done="Begun:", danger=True),
     )
 }  # fmt: skip
-GUARDED = ("retry", "cancel", "compensate")
+GUARDED = ("retry", "cancel", "compensate", "migrate", "reject")
 """Verbs whose consequences the guard works out from the record."""
 
 
@@ -226,6 +228,10 @@ def _unpinning(run: Run, children: int) -> list[SafeString]:
     return [sentence("Workers with a newer version may take it over: to migrate it, or to park it for a person.")]
 
 
+def _asking_second(run: Run, children: int) -> list[SafeString]:
+    return [sentence("It stays where it is. <b>You</b> do not decide about it any more; another reviewer does.")]
+
+
 def _extending(run: Run, children: int) -> list[SafeString]:
     return [sentence("Only the deadline moves; timeouts of its waits stay as they are.")]
 
@@ -260,6 +266,7 @@ _EFFECTS: dict[str, Callable[[Run, int], list[SafeString]]] = {
     "pin": _pinning,
     "unpin": _unpinning,
     "reject": _cancelling,
+    "ask_second": _asking_second,
     "extend": _extending,
     "cancel": _cancelling,
     "compensate": _compensating,

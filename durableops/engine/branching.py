@@ -25,7 +25,7 @@ from durableops.engine.compensation import owing
 from durableops.engine.start import MAX_LABELS, NewRun, insert
 from durableops.engine.waking import db_now
 from durableops.errors import CompatibilityError, InputRefused, PayloadRefused, WorkflowNotFound
-from durableops.masking import mask
+from durableops.masking import mask, unmasked
 from runs import transitions
 from runs.ids import uuid7
 from runs.models import Checkpoint, Run, Tenant
@@ -247,24 +247,6 @@ def edited(definition: WorkflowDefinition, original: str, document: Any) -> str:
         return original if state == before else encode_state(state, max_bytes=limit)
     except PayloadRefused as problem:
         raise InputRefused(problem.detail, path=problem.path) from None
-
-
-def unmasked(given: Any, original: Any, masked: Any) -> Any:
-    """What a person gave, with the value behind each mask that they left as they were shown it."""
-    if given == masked:
-        return original
-    if isinstance(given, dict) and isinstance(original, dict) and isinstance(masked, dict):
-        return {
-            name: unmasked(value, original[name], masked[name]) if name in original and name in masked else value
-            for name, value in given.items()
-        }
-    if isinstance(given, list) and isinstance(original, list) and isinstance(masked, list):
-        pairs = zip(original, masked, strict=False)
-        return [
-            value if pair is None else unmasked(value, *pair)
-            for value, pair in zip(given, [*pairs, *[None] * len(given)], strict=False)
-        ]
-    return given
 
 
 def _labels(run: Run) -> dict[str, str]:

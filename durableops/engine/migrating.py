@@ -9,19 +9,21 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints.compatibility import Park
-from durableops.checkpoints.upgrades import SeenEffect, SeenWait, Snapshot, Upgraded, upgrade
+from durableops.checkpoints.upgrades import SeenEffect, SeenWait, Snapshot, Upgraded, reshaped, upgrade
 from durableops.engine import findings
 from durableops.engine.database import Database
 from durableops.engine.lineages import Begun, NewLine, begin
 from durableops.engine.plans import plan_id
 from durableops.engine.waking import db_now
 from durableops.errors import MigrationRefused
+from durableops.masking import mask, unmasked
 from runs.claiming import Claimed
 from runs.models.effect import UNSETTLED
 from runs.transitions import Cursor, fire, record_event
@@ -87,18 +89,31 @@ def preview(cursor: Cursor, run_id: UUID, target: WorkflowDefinition) -> Upgrade
     return upgrade(seen, registry.chain(target.name, seen.version, target.version), target)
 
 
-def apply(cursor: Cursor, run_id: UUID, target: WorkflowDefinition, *, actor: str, reason: str) -> Begun:
-    """Migrate a run whose row is locked in this transaction. Raises MigrationRefused: then nothing was written."""
-    found = preview(cursor, run_id, target)
-    step = target.step(found.step_id)
+def reshape(
+    cursor: Cursor, run_id: UUID, target: WorkflowDefinition, *, state: Mapping[str, Any] | None, step_id: str
+) -> Upgraded:
+    """What the run would be with this state at this step, by a person's word. Writes nothing. Raises MigrationRefused.
+
+    None leaves the state; what stands in it as a mask keeps what it hides.
+    """
+    seen = snapshot(cursor, run_id)
+    recorded = json.loads(seen.state)
+    given = recorded if state is None else unmasked(dict(state), recorded, mask(recorded))
+    return reshaped(seen, target, state=given, step_id=step_id or seen.step_id)
+
+
+def begin_line(
+    cursor: Cursor, run_id: UUID, target: WorkflowDefinition, found: Upgraded, *, kind: str, actor: str, reason: str
+) -> Begun:
+    """Begin the line in which the run is what was worked out, and close its finding. Its row is locked."""
     line = NewLine(
-        kind="migrate",
+        kind=kind,
         plan_id=plan_id(cursor, target),
         state=found.state,
         step_id=found.step_id,
         cursor=found.cursor,
         isolated=target.is_isolated(found.step_id),
-        resource=step.uses,
+        resource=target.step(found.step_id).uses,
         actor=actor,
         reason=reason,
         steps=found.steps,
@@ -108,8 +123,15 @@ def apply(cursor: Cursor, run_id: UUID, target: WorkflowDefinition, *, actor: st
         functions=found.functions,
     )
     begun = begin(cursor, run_id, line)
-    findings.close(cursor, [run_id], closed_as="migrated", by=actor, why=reason)
+    closed_as = {"migrate": "migrated", "edit": "edited", "move": "moved"}[kind]
+    findings.close(cursor, [run_id], closed_as=closed_as, by=actor, why=reason)
     return begun
+
+
+def apply(cursor: Cursor, run_id: UUID, target: WorkflowDefinition, *, actor: str, reason: str) -> Begun:
+    """Migrate a run whose row is locked in this transaction. Raises MigrationRefused: then nothing was written."""
+    found = preview(cursor, run_id, target)
+    return begin_line(cursor, run_id, target, found, kind="migrate", actor=actor, reason=reason)
 
 
 def told(target: WorkflowDefinition, begun: Begun, seen_version: int) -> dict[str, Any]:

@@ -52,10 +52,10 @@ def migrate(
     """
     reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
-        run = _taken(tenant, run_id, "migrate", actor, finding)
+        run = taken(tenant, run_id, "migrate", actor, finding)
         if workflow and workflow != run.workflow:
             raise refused(run, "migrate", f"a run of {workflow!r}")
-        target = _target(run, version)
+        target = target_of(run, version)
         before = run.plan.version
         if target.version == before:
             raise refused(run, "migrate", f"a run of another version than {before}")
@@ -65,7 +65,7 @@ def migrate(
             raise _cannot_be_migrated(run, why.detail) from why
         begun = _migrated(cursor, run, target, actor=actor, reason=reason)
         after = migrating.told(target, begun, before)
-        state = _let_go_on(cursor, run, actor=actor, reason=reason, cause="migrated")
+        state = let_go_on(cursor, run, actor=actor, reason=reason, cause="migrated")
         write(cursor, run, "migrate", actor=actor, reason=reason, before={"version": before}, after=after)
     return Done(run_id=run.pk, state=state, settled=True, message=f"migrated to version {target.version}.")
 
@@ -78,8 +78,8 @@ def revert(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """
     reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
-        run = _taken(tenant, run_id, "revert", actor)
-        line = Lineage.objects.filter(run=run, number=run.lineage, kind="migrate").first()
+        run = taken(tenant, run_id, "revert", actor)
+        line = Lineage.objects.filter(run=run, number=run.lineage, kind__in=["migrate", "edit", "move"]).first()
         if line is None or run.head_seq != line.seq:
             raise refused(run, "revert", "one whose newest checkpoint is that of a migration")
         cursor.execute(_CALLED_SINCE, [run.pk, line.at])
@@ -114,12 +114,12 @@ def pin(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Keep a run on its plan: only workers that have this very plan move it, and without one it says so."""
     reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
-        run = _taken(tenant, run_id, "pin", actor)
+        run = taken(tenant, run_id, "pin", actor)
         if run.pinned:
             raise refused(run, "pin", "one that is not pinned")
         Run.objects.filter(pk=run.pk).update(pinned=True)
         findings.close(cursor, [run.pk], closed_as="pinned", by=actor, why=reason)
-        state = _let_go_on(cursor, run, actor=actor, reason=reason, cause="operator")
+        state = let_go_on(cursor, run, actor=actor, reason=reason, cause="operator")
         after = {"pinned": True, "version": run.plan.version}
         write(cursor, run, "pin", actor=actor, reason=reason, before={"pinned": False}, after=after)
     return Done(run_id=run.pk, state=state, settled=True, message=f"kept on version {run.plan.version}.")
@@ -129,7 +129,7 @@ def pin(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
 def unpin(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Let workers with a newer version take a pinned run over again."""
     with transaction.atomic(), connection.cursor() as cursor:
-        run = _taken(tenant, run_id, "unpin", actor)
+        run = taken(tenant, run_id, "unpin", actor)
         if not run.pinned:
             raise refused(run, "unpin", "a pinned one")
         Run.objects.filter(pk=run.pk).update(pinned=False)
@@ -142,7 +142,7 @@ def unpin(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
 def reject(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, done: str = "later") -> Done:
     """Let a run that does not fit end: cancelled, with `done` saying what becomes of what it did, as for a cancel."""
     with transaction.atomic(), connection.cursor() as cursor:
-        run = _taken(tenant, run_id, "reject", actor)
+        run = taken(tenant, run_id, "reject", actor)
         if not Review.objects.filter(run=run, closed_at=None).exists():
             raise refused(run, "reject", "one about which a person has to decide")
         findings.close(cursor, [run.pk], closed_as="rejected", by=actor, why=kept_reason(reason))
@@ -153,7 +153,7 @@ def reject(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, done: str =
 def ask_second(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
     """Ask for a second reviewer: whoever asks does not decide about this run any more."""
     with transaction.atomic(), connection.cursor() as cursor:
-        run = _taken(tenant, run_id, "ask_second", actor)
+        run = taken(tenant, run_id, "ask_second", actor)
         asked = Review.objects.filter(run=run, closed_at=None).update(
             second_asked_by=actor, second_asked_at=db_now(cursor), second_why=kept_reason(reason),
             claimed_by="", claimed_at=None,
@@ -164,7 +164,7 @@ def ask_second(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done
     return Done(run_id=run.pk, state=run.state, settled=True, message="is for a second reviewer now.")
 
 
-def _taken(tenant: Tenant, run_id: UUID, verb: str, actor: str, finding: str = "") -> Run:
+def taken(tenant: Tenant, run_id: UUID, verb: str, actor: str, finding: str = "") -> Run:
     """The run with its row locked, if nobody holds it and this person may decide about it."""
     run = locked(tenant, run_id)
     if run.state not in PARKED:
@@ -177,7 +177,7 @@ def _taken(tenant: Tenant, run_id: UUID, verb: str, actor: str, finding: str = "
     return run
 
 
-def _target(run: Run, version: int | None) -> WorkflowDefinition:
+def target_of(run: Run, version: int | None) -> WorkflowDefinition:
     try:
         return registry.workflow(run.workflow, version)
     except WorkflowNotFound as missing:
@@ -198,7 +198,7 @@ def _cannot_be_migrated(run: Run, why: str) -> TransitionRefused:
     )  # fmt: skip
 
 
-def _let_go_on(cursor: Any, run: Run, *, actor: str, reason: str, cause: str) -> str:
+def let_go_on(cursor: Any, run: Run, *, actor: str, reason: str, cause: str) -> str:
     """A run in review goes to the queue; one that waits, or is queued, stays where it is. Returns its state."""
     if run.state != State.IN_REVIEW:
         return str(run.state)

@@ -28,6 +28,7 @@ from tests.factories import (
     make_message,
     make_person,
     make_prompt,
+    make_review,
     make_run,
     make_wait,
     make_worker,
@@ -36,6 +37,7 @@ from tests.factories import (
 from tests.runs.compensation_violations import make_compensation
 
 HOUR = timedelta(hours=1)
+CUSTOMER = '{"customer":"ann"}'
 SOMEBODY = {"viewer", "operator", "reviewer", "admin", "stranger"}
 MEMBERS = SOMEBODY - {"stranger"}
 OPERATORS, REVIEWERS = {"operator", "admin"}, {"reviewer", "admin"}
@@ -60,6 +62,9 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "system": (["ledger"], MEMBERS, None),
     "system_verb": (["ledger", "pause"], {"admin"}, {"admin"}),
     "move_call": (["queued call"], OPERATORS, OPERATORS),
+    "review": (["review"], REVIEWERS, None),
+    "review_edit": (["review"], REVIEWERS, REVIEWERS),
+    "review_group": (["f" * 32], REVIEWERS, REVIEWERS),
     "compensation": (["compensation"], MEMBERS, None),
     "compensation_verb": (["compensation", "waive"], None, SETTLERS),
     "bulks": ([], SOMEBODY, OPERATORS),
@@ -117,6 +122,7 @@ def scene(simple, settings, monkeypatch, media):
         "worker": worker.pk,
         "wait": make_wait(run, kind="approval", name="delivery", facts_hash="f" * 64, expires_at=now() + HOUR).pk,
         "event": make_wait(run, correlation="k").pk,
+        "review": make_review(make_run(state="in_review", workflow="simple", state_json=CUSTOMER)).pk,
         "wanted file": (wanted := make_wait(run, kind="file", name="contract", expires_at=now() + HOUR)).pk,
         "upload token": receiving.make_link(wanted.pk, tenant=run.tenant, actor="ann").token,
         "effect": make_effect(run).pk,
@@ -169,6 +175,7 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
         "workflow": "simple" if route == "start" else "",
         "verb": "cancel",
         "to": "first",
+        "step": "only",
         "run": scene["run"],
         **({"file": SimpleUploadedFile("c.pdf", b"signed")} if method == "post" else {}),
         "plan_hash": "" if route == "doubt_verb" else scene["plan"],

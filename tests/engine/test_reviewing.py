@@ -8,12 +8,13 @@ import pytest
 from django.db import DataError
 
 from durableops import State, migration, step, workflow
-from durableops.engine import reviewing
+from durableops.engine import reshaping, reviewing
 from durableops.engine.bulk import capture, control, executing
 from durableops.engine.bulk.verbs import verb
 from durableops.errors import InputRefused, TransitionRefused
+from durableops.masking import mask
 from runs.models import AuditEntry, BulkItem, Lineage, Review, Run
-from tests.factories import events_of, make_worker
+from tests.factories import events_of, make_effect, make_worker, now
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 WHO: dict[str, Any] = {"actor": "rita", "reason": "looked at it"}
@@ -215,3 +216,121 @@ class TestMany:
     def test_arguments_that_mean_nothing_are_refused(self):
         with pytest.raises(InputRefused, match="bulk migration takes"):
             reviewing._read_arguments({"version": "2"})
+
+
+# Editing and moving.
+
+
+@pytest.fixture
+def unfit(engine, own_registry) -> Run:
+    """A run whose state no migration brings into the new schema."""
+    old(own_registry)
+    run = engine.start("import", {"source": "bad"})
+    new(own_registry)
+    engine.drain()
+    run.refresh_from_db()
+    return run
+
+
+def test_state_that_a_reviewer_gives_within_the_schema_lets_the_run_go_on(engine, unfit):
+    done = reshaping.edit(unfit.pk, tenant=engine.tenant, **WHO, state={"sources": ["mended"]})
+    assert (done.state, "version 2" in done.message) == ("queued", True)
+    assert (Review.objects.get().closed_as, Lineage.objects.get().kind) == ("edited", "edit")
+    entry = AuditEntry.objects.get(verb="edit")
+    assert (entry.before["version"], entry.after["version"]) == (1, 2)
+    engine.drain()
+    unfit.refresh_from_db()
+    assert (unfit.state, unfit.plan.version) == ("waiting", 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"state": {"sources": 7}}, "/sources"), ({"state": {"more": 1}}, "/more"), ({}, "/source"),
+        ({"state": {}, "step_id": "x"}, "x"), ({"state": {}, "version": 9}, "version 9"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_state_or_step_that_does_not_fit_is_refused_and_changes_nothing(engine, unfit, given, wrong):
+    with pytest.raises(TransitionRefused, match=wrong):
+        reshaping.edit(unfit.pk, tenant=engine.tenant, **WHO, **given)
+    unfit.refresh_from_db()
+    assert (unfit.state, unfit.lineage, Review.objects.get().closed_at) == ("in_review", 1, None)
+    assert AuditEntry.objects.filter(verb__endswith="(refused)").count() == 1
+
+
+def test_edit_is_taken_back_until_something_is_committed(engine, unfit):
+    reshaping.edit(unfit.pk, tenant=engine.tenant, **WHO, state={"sources": []})
+    reviewing.revert(unfit.pk, tenant=engine.tenant, **WHO)
+    unfit.refresh_from_db()
+    assert (unfit.lineage, unfit.plan.version) == (3, 1)
+    assert unfit.checkpoints.get(seq=unfit.head_seq).state == '{"source":"bad"}'
+
+
+def test_mask_that_was_left_keeps_what_it_hides(engine, own_registry):
+    old(own_registry)
+    run = engine.start("import", {"source": "x"})
+    own_registry.clear()
+
+    class Tokens(State):
+        password: str = ""
+        source: str = ""
+
+    workflow(name="import", version=3, state=Tokens, migrate="reviewed")(
+        type("Import", (), {"load": step(id="load")(lambda run: run.state.password)})
+    )
+    engine.drain()
+    reshaping.edit(run.pk, tenant=engine.tenant, **WHO, state={"password": "s3cret-value", "source": "x"})
+    Run.objects.filter(pk=run.pk).update(state="in_review", due_at=None)
+    shown = mask({"password": "s3cret-value", "source": "x"})
+    assert "s3cret-value" not in str(shown)
+    reshaping.edit(run.pk, tenant=engine.tenant, **WHO, state={**shown, "source": "y"})
+    run.refresh_from_db()
+    kept = run.checkpoints.get(seq=run.head_seq).state or ""
+    assert ("s3cret-value" in kept, '"y"' in kept) == (True, True)
+
+
+def two_steps(registry, version: int) -> None:
+    registry.clear()
+
+    def ask(run: Any) -> None:
+        run.approval("go")
+
+    steps = {"load": step(id="load")(ask), "send": step(id="send")(lambda run: "sent")}
+    if version == 2:
+        steps = {"fetch": step(id="fetch")(lambda run: None), "send": steps["send"]}
+    workflow(name="import", version=version, state=Old, migrate="reviewed")(type("Import", (), steps))
+
+
+def test_run_is_moved_to_another_step_and_its_wait_is_given_up(engine, own_registry):
+    two_steps(own_registry, 1)
+    run = engine.run("import")
+    two_steps(own_registry, 2)
+    with pytest.raises(TransitionRefused, match="'load'"):
+        reshaping.edit(run.pk, tenant=engine.tenant, **WHO)
+    reshaping.edit(run.pk, tenant=engine.tenant, **WHO, step_id="send")
+    assert (run.waits.get().state, Lineage.objects.get().kind) == ("cancelled", "move")
+    Run.objects.filter(pk=run.pk).update(state="queued", due_at=now())
+    engine.drain()
+    run.refresh_from_db()
+    assert run.state == "succeeded"
+
+
+def test_call_without_an_outcome_is_not_left_behind(engine, own_registry):
+    two_steps(own_registry, 1)
+    run = engine.run("import")
+    make_effect(run, tool="post", step_id="load", state="in_doubt")
+    two_steps(own_registry, 2)
+    with pytest.raises(TransitionRefused, match="has no outcome"):
+        reshaping.edit(run.pk, tenant=engine.tenant, **WHO, step_id="send")
+
+
+def test_finding_is_claimed_by_one_and_released(engine, unfit):
+    review = Review.objects.get()
+    reshaping.claim(review.pk, tenant=engine.tenant, actor="rita")
+    with pytest.raises(TransitionRefused, match="rita is on it"):
+        reshaping.claim(review.pk, tenant=engine.tenant, actor="ron")
+    reshaping.unclaim(review.pk, tenant=engine.tenant, actor="ron")
+    review.refresh_from_db()
+    assert (review.claimed_by, review.claimed_at) == ("", None)
+    assert events_of(unfit)[-2:] == ["claim_review", "unclaim_review"]

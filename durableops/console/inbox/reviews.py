@@ -10,7 +10,8 @@ from django.urls import reverse
 
 from durableops.access import Permission
 from durableops.console.inbox.frame import Asked, Entry, register
-from durableops.console.inbox.keyset import KeysetQueue
+from durableops.console.inbox.keyset import ClaimedQueue
+from durableops.engine import reshaping
 from runs.models import Review
 
 _ALIKE = """
@@ -20,7 +21,7 @@ DIFFERENCES_SHOWN = 3
 
 
 @register
-class Reviews(KeysetQueue):
+class Reviews(ClaimedQueue):
     """Findings about runs that a person has to decide about."""
 
     name = "review"
@@ -37,6 +38,7 @@ class Reviews(KeysetQueue):
     )
 
     table, open, since = "runs_review", "q.closed_at IS NULL", "found_at"
+    model, claims, unclaims = Review, reshaping.claim, reshaping.unclaim
 
     def rows(self) -> QuerySet[Review]:
         return Review.objects.select_related("run", "tenant", "plan", "target")
@@ -53,7 +55,7 @@ def _entry(review: Review, alike: int) -> Entry:
     return Entry(
         key=str(review.pk),
         title=f"{review.workflow} {versions}",
-        url=reverse("console:run", args=[review.run_id]),
+        url=reverse("console:review", args=[review.pk]),
         since=review.found_at,
         tenant=review.tenant.slug,
         claimed_by=review.claimed_by,

@@ -22,7 +22,14 @@ from durableops.console.views.run import live_context
 from durableops.engine import commands, compensating, guard, reviewing
 from durableops.engine.commands import Done
 from durableops.engine.guard import Plan
-from durableops.errors import DurableOpsError, InputRefused, PlanChanged, TransitionRefused
+from durableops.errors import (
+    DurableOpsError,
+    InputRefused,
+    MigrationRefused,
+    PlanChanged,
+    TransitionRefused,
+    WorkflowNotFound,
+)
 from runs.models import IdempotencyRecord, Run, Wait
 from runs.states import OPEN
 
@@ -37,6 +44,7 @@ _COMMANDS: dict[str, Callable[..., Done]] = {
     "pin": reviewing.pin,
     "unpin": reviewing.unpin,
     "reject": reviewing.reject,
+    "ask_second": reviewing.ask_second,
     "extend": commands.extend_deadline,
     "compensate": compensating.compensate,
 }
@@ -56,9 +64,9 @@ def run_verb(request: ConsoleRequest, run_id: UUID, verb: str) -> HttpResponse:
     if known.needs_reason and not reason:
         return _ask(request, run, known, wrong="Say why: the reason stands in the audit.")
     given: dict[str, Any] = {}
-    if verb in ("retry", "compensate"):
+    if verb in ("retry", "compensate", "migrate"):
         given["plan_hash"] = request.POST.get("plan_hash") or None
-    if verb == "cancel":
+    if verb in ("cancel", "reject"):
         given["done"] = request.POST.get("done") or commands.WHAT_WAS_DONE[0]
     if verb in ("extend", "retry"):
         given["deadline_at"] = deadline = instant(request, "deadline_at")
@@ -141,7 +149,7 @@ def _ask(request: ConsoleRequest, run: Run, verb: actions.Verb, *, wrong: str = 
     context = {
         **context_for(request, "runs"), "run": run, "verb": replace(verb), "wrong": wrong, "fits": fits,
         "means": means + (guarding.meanings(plan) if plan else []), "plan_hash": plan.hash if plan else "",
-        "asks_what_was_done": plan is not None and verb.name == "cancel" and bool(plan.of("undo", "task")),
+        "asks_what_was_done": plan is not None and verb.name in ("cancel", "reject") and bool(plan.of("undo", "task")),
         "asks_deadline": verb.name == "extend"
         or (verb.name == "retry" and run.deadline_at is not None and run.deadline_at <= timezone.now()),
         "deadline_at": request.POST.get("deadline_at") or suggested(run.deadline_at),
@@ -150,9 +158,13 @@ def _ask(request: ConsoleRequest, run: Run, verb: actions.Verb, *, wrong: str = 
     return dialog(request, "verb", context, status=status or (422 if wrong else 200))
 
 
-def _plan(verb: str, run: Run) -> Plan:
+def _plan(verb: str, run: Run) -> Plan | None:
+    """What the verb would do; None for a migration that cannot be made, which says why when it is asked for."""
     with connection.cursor() as cursor:
-        return guard.plan(cursor, verb, run.pk)
+        try:
+            return guard.plan(cursor, "cancel" if verb == "reject" else verb, run.pk)
+        except (MigrationRefused, WorkflowNotFound):
+            return None
 
 
 def dialog(request: ConsoleRequest, name: str, context: dict[str, Any], *, status: int) -> HttpResponse:
