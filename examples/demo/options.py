@@ -12,10 +12,11 @@ from pathlib import Path
 from examples.batch_import.source import Choices
 from examples.batch_import.workflows import OUTPUT_VARIABLE
 from examples.desk import ADDRESS_VARIABLE
+from examples.ledger import ADDRESS_VARIABLE as LEDGER_VARIABLE
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 AIRPORTS = CHECKOUT / "examples" / "batch_import" / "data" / "airports.csv"
-APPS = ("examples.batch_import", "examples.ten_step")
+APPS = ("examples.batch_import", "examples.ten_step", "examples.bookkeeping")
 KEPT_FOLDERS = 5
 
 
@@ -70,6 +71,7 @@ def set_environment(folder: Path) -> None:
     os.environ[OUTPUT_VARIABLE] = str(folder / "output")
 
 
-def set_desk_address(url: str) -> None:
-    """Say where the desk is."""
-    os.environ[ADDRESS_VARIABLE] = url
+def set_addresses(*, desk: str, ledger: str) -> None:
+    """Say where the ticket desk and the ledger are."""
+    os.environ[ADDRESS_VARIABLE] = desk
+    os.environ[LEDGER_VARIABLE] = ledger

@@ -1,4 +1,4 @@
-"""Everything a demo runs on: one demo at a time, the desk, upkeep, two workers, the console."""
+"""Everything a demo runs on: one demo at a time, the desk, the ledger, upkeep, two workers, the console."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from django.core.management import get_commands
 
 from durableops.upkeep.drills.checks import DrillStopped
 from examples.demo.desk_client import DeskClient
-from examples.demo.options import CHECKOUT, Options, set_desk_address
+from examples.demo.options import CHECKOUT, Options, set_addresses
 from examples.demo.processes import Troupe
+from examples.ledger_desk.client import LedgerClient
 
 WORKERS = 2
 CONSOLE_STARTS_WITHIN_SECONDS = 30.0
@@ -34,6 +35,7 @@ class Stage:
 
     troupe: Troupe
     desk: DeskClient
+    ledger: LedgerClient
     console: str
     """Address of the console; empty if it was not started."""
 
@@ -56,13 +58,14 @@ def set_stage(options: Options) -> Iterator[Stage]:
     with ExitStack() as stack:
         troupe = Troupe(folder=CHECKOUT, logs=options.folder / "logs", environment=os.environ)
         stack.callback(troupe.dismiss)
-        desk = _start_desk(troupe, options.folder / "desk")
-        set_desk_address(desk.url)
+        desk = DeskClient(_serve(troupe, "desk", "examples.ticket_desk", options.folder / "desk"))
+        ledger = LedgerClient(_serve(troupe, "ledger", "examples.ledger_desk", options.folder / "ledger"))
+        set_addresses(desk=desk.url, ledger=ledger.url)
         troupe.keep("upkeep", _manage("upkeep"))
         for number in range(1, WORKERS + 1):
             troupe.keep(f"worker-{number}", _manage("worker"))
         console = _start_console(troupe) if has_console(options) else ""
-        yield Stage(troupe=troupe, desk=desk, console=console)
+        yield Stage(troupe=troupe, desk=desk, ledger=ledger, console=console)
 
 
 def has_console(options: Options) -> bool:
@@ -74,10 +77,11 @@ def _manage(*arguments: str) -> list[str]:
     return [sys.executable, str(CHECKOUT / "manage.py"), *arguments]
 
 
-def _start_desk(troupe: Troupe, data: Path) -> DeskClient:
-    command = [sys.executable, "-m", "examples.ticket_desk", "--data", str(data), "--stop-at-end-of-input"]
+def _serve(troupe: Troupe, name: str, module: str, data: Path) -> str:
+    """Start a service that the runs call; returns its address."""
+    command = [sys.executable, "-m", module, "--data", str(data), "--stop-at-end-of-input"]
     try:
-        return DeskClient(troupe.start("desk", command, answers=True).answer["url"])
+        return str(troupe.start(name, command, answers=True).answer["url"])
     except DrillStopped as stopped:
         raise StageError(str(stopped)) from None
 

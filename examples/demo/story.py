@@ -1,4 +1,4 @@
-"""What happens in the demo, in order: start, a call that times out, a worker killed in mid-call, approval, account."""
+"""What happens in the demo, in order: a doubt, a call that times out, a worker killed in a call, approval, account."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from examples.batch_import.source import Source
-from examples.demo import record
+from examples.demo import doubt, record
 from examples.demo.account import Account, compare
 from examples.demo.narrate import Narrator, summary
 from examples.demo.options import Options
@@ -43,6 +43,9 @@ class Story:
         """Run the import to its end and return the report."""
         for left in record.cancel_leftovers():
             self.narrator.tell(f"cancelled run {left}, which an earlier demo left unfinished")
+        for number in doubt.clear_leftovers():
+            self.narrator.tell(f"gave up on doubt {number}, which an earlier demo left open")
+        self.left = self._leave_a_doubt()
         self.faults = self._set_faults(choose_targets(source))
         run_id = self._start(source)
         while not (view := record.look(run_id)).is_over:
@@ -55,6 +58,13 @@ class Story:
         self.narrator.progress(view.done, view.total, view.note)
         self.narrator.tell(f"the run is over: {view.state}" + (f" ({view.error})" if view.error else ""))
         return self._report(run_id, view)
+
+    def _leave_a_doubt(self) -> doubt.Left:
+        left = doubt.leave(self.stage.ledger)
+        self.narrator.tell(f"run {left.run_id} books a month in the ledger at {self.stage.ledger.url}")
+        where = f" at {self.stage.console}doubts/{left.doubt_id}/" if self.stage.console else " in the Inbox"
+        self.narrator.tell(f"no answer came for “{left.text}”: nobody knows whether it is there. Settle it{where}")
+        return left
 
     def _start(self, source: Source) -> UUID:
         choices = self.options.choices
@@ -125,6 +135,9 @@ class Story:
         receipts = record.receipts(run_id)
         rejects = self.options.output / str(run_id) / "rejects.csv"
         self.narrator.plain(summary(state, receipts=receipts, avoided=avoided, account=account, rejects=rejects))
+        twice = doubt.booked_twice(self.stage.ledger)
+        if twice:
+            self.narrator.plain(f"  PROBLEM: {twice} entries are in the ledger twice")
         return {
             "state": view.state,
             "rows": state["rows"],
@@ -138,7 +151,10 @@ class Story:
             "resumes": resumes,
             "effects_avoided": avoided,
             "kills": self.kills,
-            "clean": account.is_clean,
+            "clean": account.is_clean and not twice,
+            "booked_twice": twice,
+            "doubt": self.left.doubt_id,
+            "doubtful_run": str(self.left.run_id),
             "run": str(run_id),
             "seconds": round(self.narrator.seconds, 1),
         }

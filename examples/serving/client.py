@@ -17,6 +17,10 @@ class ServiceClient:
         self.url = url
         self._http = httpx.Client(base_url=url, timeout=10.0)
 
+    def close(self) -> None:
+        """Let go of its connections."""
+        self._http.close()
+
     def set_fault(self, **fields: Any) -> int:
         """Ask for misbehaviour; returns its number."""
         return int(self._answer("POST", "/faults", json=fields)["id"])

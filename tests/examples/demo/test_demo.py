@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from runs.models import Doubt
+
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 pytestmark = [pytest.mark.drill, pytest.mark.django_db(transaction=True)]
@@ -83,6 +85,9 @@ def test_a_messy_file_is_imported_once_although_its_worker_is_killed_in_mid_call
     assert report["repeated_keys"] == 2
     assert (report["unexplained_repeats"], report["duplicate_tickets"]) == (0, 0)
     assert report["effects_avoided"] > 0
+    doubt = Doubt.objects.select_related("run", "effect").get(pk=report["doubt"])
+    assert (doubt.settled_at, doubt.run.state, str(doubt.run_id)) == (None, "in_doubt", report["doubtful_run"])
+    assert (doubt.effect.resource, report["booked_twice"]) == ("invoice 2026-102 of October", 0)
     assert rejects_in(tmp_path) == {
         10: "4 fields; wanted 3",
         20: "1 fields; wanted 3",
