@@ -10,8 +10,8 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from durableops import clock
-from durableops.access import READS
-from durableops.console import actions, asking, payloads, story
+from durableops.access import READS, Permission
+from durableops.console import actions, asking, payloads, retention, story
 from durableops.console.access import WHO, Access
 from durableops.console.plans import plan_steps
 from durableops.console.run_timeline import timeline_tab, traceback_of
@@ -58,7 +58,7 @@ def head(run: Run, access: Access) -> dict[str, Any]:
         run=run, now=clock.now(), waits=waits, switches=_switches(run), workers=_workers(run),
         parked_because=_parked_because(run),
     )  # fmt: skip
-    steps, found = plan_steps(run), counts(run)
+    steps, (found, prompts) = plan_steps(run), counts(run)
     return {
         "run": run,
         "story": story.tell(facts),
@@ -75,6 +75,7 @@ def head(run: Run, access: Access) -> dict[str, Any]:
         "wait": waits[0] if waits and run.state == State.WAITING else None,
         "deadline_left": (run.deadline_at - facts.now).total_seconds() if run.deadline_at else None,
         "counts": found,
+        "prompts": retention.prompts_line(run, prompts),
     }
 
 
@@ -105,8 +106,8 @@ def _parked_because(run: Run) -> str:
     return parked or ""
 
 
-def counts(run: Run) -> dict[str, str]:
-    """How many rows each tab has, counted up to a cap, in one statement."""
+def counts(run: Run) -> tuple[dict[str, str], Any]:
+    """How many rows each tab has, counted up to a cap, and what retention says of its raw prompts; in one statement."""
     tables = {
         "events": "runs_event", "checkpoints": "runs_checkpoint", "effects": "runs_effect",
         "decisions": "runs_decision", "artifacts": "runs_artifact", "logs": "runs_log_line",
@@ -124,10 +125,11 @@ def counts(run: Run) -> dict[str, str]:
     }
     params: dict[str, Any] = {"run": run.pk, "cap": COUNT_CAP + 1, "tools": [way.of for way in ways()]}
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {parts}, {', '.join(undoing.values())}", params)
-        row = cursor.fetchone()
+        cursor.execute(f"SELECT {parts}, {', '.join(undoing.values())}, {retention.OF_PROMPTS}", params)
+        *row, prompts = cursor.fetchone()
     names = [*tables, *undoing]
-    return {name: f"{COUNT_CAP:,}+" if n > COUNT_CAP else f"{n:,}" for name, n in zip(names, row, strict=True)}
+    shown = {name: f"{COUNT_CAP:,}+" if n > COUNT_CAP else f"{n:,}" for name, n in zip(names, row, strict=True)}
+    return shown, prompts
 
 
 # Whether anything is left that could be undone.
@@ -227,7 +229,8 @@ def artifacts_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
     for row in part.rows:
         may_read = access.may_read(row.readable_by, run.tenant_id)
         row.why_not = "" if may_read else f"needs {WHO[READS[row.readable_by]]} of {run.tenant.slug}"
-    return {"part": part}
+    holdable = access.may(Permission.ADMINISTER, run.tenant_id)
+    return {"part": part, "kept": retention.of_run(run), "holdable": holdable}
 
 
 def logs_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:

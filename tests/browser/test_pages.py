@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from runs.models import RunEvent, System
+from durableops.engine.retention import erasures, holds, rules
+from runs.models import ClassSize, Cleanup, Erasure, RetentionPreview, RunEvent, System
 from tests.factories import (
     make_checkpoint,
     make_doubt,
@@ -18,6 +19,7 @@ from tests.factories import (
     make_lane,
     make_message,
     make_plan,
+    make_prompt,
     make_run,
     make_wait,
     make_worker,
@@ -66,12 +68,14 @@ def addresses():
     waits = [make_effect(waiting, state="queued", safety="legacy", system="ledger", resource="o" * 200) for _ in "ab"]
     RunEvent.objects.create(run=failed, event="effect_conflict", reason="the slot holds another request",
                             data={"effect": effect.pk, "asked": "b" * 64})  # fmt: skip
-    tabs = ["timeline", "events", "checkpoints", "effects", "decisions", "logs", "audit"]
+    tabs = ["timeline", "events", "checkpoints", "effects", "decisions", "artifacts", "logs", "audit"]
+    keeping(failed)
+    parts = ["rules", "preview", "log", "holds", "erasures"]
     return [
         "/overview/", "/runs/", "/runs/?q=foo:bar", "/runs/?view=people", "/workers/", "/pauses/",
         "/outbox/", "/outbox/?tenant=acme&destination=mail", f"/outbox/messages/{poison.pk}/",
         f"/outbox/messages/{delivered.pk}/", "/inbox/?queue=undelivered", "/webhooks/acme/",
-        f"/webhooks/acme/{endpoint.pk}/",
+        f"/webhooks/acme/{endpoint.pk}/", *(f"/retention/acme/?tab={part}" for part in parts),
         "/people/acme/", "/runs/start/", "/styleguide/", "/api/v1/docs", "/nowhere/", "/runs/?cols=workflow,key,labels",
         *(f"/runs/{waiting.pk}/?tab={tab}" for tab in tabs), f"/runs/{failed.pk}/",
         f"/runs/{waiting.pk}/checkpoints/2/", f"/runs/{waiting.pk}/effects/{effect.pk}/",
@@ -82,6 +86,29 @@ def addresses():
         f"/doubts/{settled.pk}/", f"/runs/{doubtful.pk}/?tab=effects", f"/runs/{doubtful.pk}/effects/{maybe.pk}/",
         f"/runs/{waiting.pk}/waits/{wait.pk}/extend/", f"/runs/{asked.pk}/waits/{awaited.pk}/send/",
     ]  # fmt: skip
+
+
+def keeping(run):
+    """Something to see on each part of the Retention page."""
+    make_prompt(run)
+    rules.set_rule(
+        "event", keeps="seconds", seconds=3600, tenant=run.tenant, workflow="made", actor="ada", reason="less"
+    )
+    holds.place(tenant=run.tenant, run_id=run.pk, actor="ada", reason="the case of ann " * 9)
+    lifted = holds.place(tenant=run.tenant, label="customer", value="c" * 200, actor="ada", reason="court")
+    holds.lift(lifted.pk, tenant=run.tenant, actor="bob", reason="over")
+    erasures.request(tenant=run.tenant, label="customer", value="ann", actor="ada", reason="asked " * 30)
+    Erasure.objects.update(stayed={"key_window": 3}, erased={"input": {"rows": 7, "bytes": 70_000}})
+    Cleanup.objects.create(data_class="event", kind="runs_event", tenant=run.tenant, workflow="made", rule=1, seconds=1,
+                           cutoff=now(), reason="policy", runs=3, rows=1234, bytes=10**7, cleaner="upkeep")  # fmt: skip
+    for size in (4 * 10**8, 9 * 10**8):
+        ClassSize.objects.create(data_class="event", rows=10**6, bytes=size)
+    gone = {"workflow": "made", "data_class": "event", "runs": 3, "rows": 12, "bytes": 900, "rule": 1, "seconds": 3600,
+            "sample": [str(run.pk)]}  # fmt: skip
+    held = {"workflow": "made", "data_class": "input", "why": "legal_hold", "runs": 1, "sample": [str(run.pk)]}
+    figures = {"runs": 4, "complete": True, "rows": 12, "bytes": 900, "goes": [gone], "stays": [held]}
+    for _ in "ab":
+        RetentionPreview.objects.create(made_by="ada", as_of=now(), rule=1, tenant=run.tenant, figures=figures)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -18,6 +18,7 @@ from durableops.console.inbox.doubts import Doubts
 from durableops.console.inbox.frame import shown_count
 from durableops.console.inbox.undelivered import Undelivered
 from durableops.engine import firings
+from durableops.upkeep.retention import sizes
 from runs.models import PauseSwitch
 
 _TILES = (
@@ -49,6 +50,7 @@ def overview_context(request: ConsoleRequest) -> dict[str, Any]:
     counts = listing.view_counts(RunFilter(), access.tenants, _TILES)
     tiles = {name: (VIEWS[name], RunFilter().to_view(VIEWS[name]).query, counts[name]) for name in _TILES}
     living, lost = figures.workers()
+    measured = sizes.growth() if access.administered else []
     hours = figures.by_hour(access.tenant_ids)
     waits = {name: shown_count(n) for name, n in keyset.counts(_DESK, access.tenant_ids).items()}
     return {
@@ -73,4 +75,7 @@ def overview_context(request: ConsoleRequest) -> dict[str, Any]:
         "switches": [s for s in PauseSwitch.objects.select_related("tenant")[:20]
                      if s.tenant_id is None or access.everything or s.tenant_id in access.memberships],
         "now": now,
+        "sizes": measured,
+        "size": sum(one.bytes for one in measured),
+        "growing": [one for one in measured if one.alarming],
     }  # fmt: skip

@@ -10,7 +10,7 @@ import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from durableops.engine.database import Database
@@ -36,6 +36,12 @@ _VERDICTS = """
 SELECT v.run_id, v.data_class, v.workflow, v.seconds, v.rule, v.held, v.erasure, v.goes, v.due_at <= %(as_of)s
 FROM runs_retention_verdicts(%(ids)s, %(as_of)s) v WHERE NOT v.cleaned AND v.due_at <= %(as_of)s"""
 _COUNTS = "SELECT run_id, data_class, rows, bytes FROM runs_retention_counts(%s, %s::jsonb)"
+
+
+class Fetches(Protocol):
+    """What asks: the engine's connection, or the one of a request."""
+
+    def fetch(self, query: str, params: Any = None) -> list[tuple[Any, ...]]: ...
 
 
 @dataclass(kw_only=True)
@@ -87,10 +93,9 @@ class Preview:
         }
 
 
-def look(database: Database, as_of: datetime, *, tenant: Tenant | None = None, most: int | None = None) -> Preview:
+def look(database: Fetches, as_of: datetime, *, tenant: Tenant | None = None, most: int | None = None) -> Preview:
     """Look at every run that is due as of a moment, or at most so many. Nothing is locked and nothing is changed."""
-    goes: dict[tuple[str, str], Going] = {}
-    stays: dict[tuple[str, str, str], Staying] = {}
+    found = _Found()
     looked_at, complete = 0, True
     for statement in (_NEW, _DUE):
         at: Any = "-infinity"
@@ -101,46 +106,61 @@ def look(database: Database, as_of: datetime, *, tenant: Tenant | None = None, m
             rows = database.fetch(statement, place)
             if not rows:
                 break
-            _add(database, as_of, [row[0] for row in rows], goes, stays)
+            found.add(database, as_of, [row[0] for row in rows])
             looked_at += len(rows)
             last, at = rows[-1]
         else:
             complete = False
-    return Preview(
-        as_of=as_of,
-        goes=sorted(goes.values(), key=lambda one: (one.workflow, one.data_class)),
-        stays=sorted(stays.values(), key=lambda one: (one.workflow, one.data_class, one.why)),
-        runs=looked_at,
-        complete=complete,
-    )
+    return found.preview(as_of, looked_at=looked_at, complete=complete)
 
 
-def _add(
-    database: Database,
-    as_of: datetime,
-    ids: list[UUID],
-    goes: dict[tuple[str, str], Going],
-    stays: dict[tuple[str, str, str], Staying],
-) -> None:
-    verdicts = database.fetch(_VERDICTS, {"ids": ids, "as_of": as_of})
-    going = [
-        {"run": str(run), "data_class": name, "erased": erasure is not None}
-        for run, name, _workflow, _seconds, _rule, _held, erasure, may_go, _due in verdicts
-        if may_go
-    ]
-    counted = {(run, name): (rows, size) for run, name, rows, size in database.fetch(_COUNTS, [ids, json.dumps(going)])}
-    for run, name, workflow, seconds, rule, held, _erasure, may_go, _due in verdicts:
-        if may_go:
-            rows, size = counted.get((run, name), (0, 0))
+def look_at(database: Fetches, as_of: datetime, ids: list[UUID]) -> Preview:
+    """Look at these runs alone, whether they are due for a look or not."""
+    found = _Found()
+    for start in range(0, len(ids), BATCH):
+        found.add(database, as_of, ids[start : start + BATCH])
+    return found.preview(as_of, looked_at=len(ids), complete=True)
+
+
+class _Found:
+    """What was found so far, by workflow and class."""
+
+    def __init__(self) -> None:
+        self._goes: dict[tuple[str, str], Going] = {}
+        self._stays: dict[tuple[str, str, str], Staying] = {}
+
+    def preview(self, as_of: datetime, *, looked_at: int, complete: bool) -> Preview:
+        return Preview(
+            as_of=as_of,
+            goes=sorted(self._goes.values(), key=lambda one: (one.workflow, one.data_class)),
+            stays=sorted(self._stays.values(), key=lambda one: (one.workflow, one.data_class, one.why)),
+            runs=looked_at,
+            complete=complete,
+        )
+
+    def add(self, database: Fetches, as_of: datetime, ids: list[UUID]) -> None:
+        verdicts = database.fetch(_VERDICTS, {"ids": ids, "as_of": as_of})
+        going = [
+            {"run": str(run), "data_class": name, "erased": erasure is not None}
+            for run, name, _workflow, _seconds, _rule, _held, erasure, may_go, _due in verdicts
+            if may_go
+        ]
+        counted = {
+            (run, name): (rows, size) for run, name, rows, size in database.fetch(_COUNTS, [ids, json.dumps(going)])
+        }
+        for run, name, workflow, seconds, rule, held, _erasure, may_go, _due in verdicts:
+            rows, size = counted.get((run, name), (0, 0)) if may_go else (0, 0)
             if rows:
-                one = goes.setdefault((workflow, name), Going(workflow=workflow, data_class=name))
+                one = self._goes.setdefault((workflow, name), Going(workflow=workflow, data_class=name))
                 one.seconds, one.rule = seconds, rule
                 one.runs, one.rows, one.bytes = one.runs + 1, one.rows + rows, one.bytes + int(size)
                 _sample(one.sample, run)
-        for why in held:
-            kept = stays.setdefault((workflow, name, why), Staying(workflow=workflow, data_class=name, why=why))
-            kept.runs += 1
-            _sample(kept.sample, run)
+            for why in held:
+                kept = self._stays.setdefault(
+                    (workflow, name, why), Staying(workflow=workflow, data_class=name, why=why)
+                )
+                kept.runs += 1
+                _sample(kept.sample, run)
 
 
 def _sample(sample: list[str], run: UUID) -> None:

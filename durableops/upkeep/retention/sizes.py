@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
 
 from durableops.engine.database import Database
+from runs.retention.classes import CLASSES
 
 SAMPLE_PAGES = 200
 KEEP_DAYS = 60
+ALARM_DAYS = 7
+ALARM_SHARE = 0.5
+ALARM_BYTES = 100_000_000
+"""A class that grew by half within a week, and by this much at least, is growing faster than anybody meant."""
 
 # Tables by their physical size, which includes indexes and what is stored apart; shared out by a sample of rows.
 _TABLES = """
@@ -25,6 +33,9 @@ SELECT count(*), coalesce(sum(coalesce(pg_column_size(result), 0)), 0),
 FROM runs_effect TABLESAMPLE SYSTEM (%s)"""
 _FILES = "SELECT data_class, count(*), coalesce(sum(size_bytes), 0) FROM runs_artifact GROUP BY 1"
 _PLAIN = {
+    "runs_run": "effect_key",
+    "runs_lineage": "checkpoint",
+    "runs_review": "event",
     "runs_decision": "decision",
     "runs_prompt": "raw_prompt",
     "runs_event": "event",
@@ -82,6 +93,48 @@ def record(database: Database) -> dict[str, Size]:
             cursor.execute(_PUT, [name, size.rows, size.bytes])
         cursor.execute(_FORGET, [KEEP_DAYS])
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """How much there is of one class, and how much there was about a week ago."""
+
+    data_class: str
+    rows: int
+    bytes: int
+    at: datetime
+    before: int | None
+    """Bytes a week ago; None while nothing was measured then."""
+    since: datetime | None
+
+    @property
+    def grown(self) -> int:
+        return 0 if self.before is None else self.bytes - self.before
+
+    @property
+    def alarming(self) -> bool:
+        """Whether it grew by half within the week, and by something that matters."""
+        return self.grown >= max(ALARM_BYTES, ALARM_SHARE * (self.before or 0))
+
+
+_GROWTH = """
+SELECT c.name, new.rows, new.bytes, new.at, old.bytes, old.at FROM unnest(%(classes)s::text[]) c(name)
+JOIN LATERAL (SELECT s.rows, s.bytes, s.at FROM runs_class_size s WHERE s.data_class = c.name
+              ORDER BY s.at DESC LIMIT 1) new ON true
+LEFT JOIN LATERAL (SELECT s.bytes, s.at FROM runs_class_size s
+    WHERE s.data_class = c.name AND s.at < new.at AND s.at >= new.at - %(days)s * interval '1 day'
+    ORDER BY s.at LIMIT 1) old ON true
+ORDER BY new.bytes DESC, c.name"""
+
+
+def growth() -> list[Growth]:
+    """Each class as it was measured last, the largest first, with what was measured a week before."""
+    with connection.cursor() as cursor:
+        cursor.execute(_GROWTH, {"classes": [*CLASSES, "audit"], "days": ALARM_DAYS})
+        return [
+            Growth(data_class=name, rows=rows, bytes=size, at=at, before=before, since=since)
+            for name, rows, size, at, before, since in cursor.fetchall()
+        ]
 
 
 def _percent(pages: int) -> float:
