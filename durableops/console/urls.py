@@ -32,6 +32,7 @@ from durableops.console.views import (
     verbs,
     webhooks,
     workers,
+    workflows,
 )
 
 app_name = "console"
@@ -85,6 +86,7 @@ urlpatterns = [
     path("webhooks/<slug:slug>/", webhooks.show, name="webhooks"),
     path("webhooks/<slug:slug>/<uuid:endpoint_id>/", webhooks.endpoint, name="webhook"),
     path("retention/<slug:slug>/", retention.show, name="retention"),
+    path("workflows/", workflows.show, name="workflows"),
     path("workers/", workers.show, name="workers"),
     path("workers/<uuid:worker_id>/kill/", workers.kill, name="worker_kill"),
     path("people/<slug:slug>/", people.show, name="people"),

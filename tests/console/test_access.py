@@ -77,6 +77,7 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "webhooks": (["acme"], {"admin"}, {"admin"}),
     "webhook": (["acme", "endpoint"], {"admin"}, {"admin"}),
     "retention": (["acme"], {"admin"}, {"admin"}),
+    "workflows": ([], SOMEBODY, None),
     "workers": ([], SOMEBODY, None),
     "worker_kill": (["worker"], None, OPERATORS),
     "start": ([], SOMEBODY, OPERATORS),
