@@ -17,6 +17,9 @@ BEHAVIOURS = ("done", "refused", "not_sent", "lost_request", "lost_answer", "bro
 answered by an error that says nothing; the sender dies before it reads the answer; the sender stands still, is declared
 dead, and goes on to send."""
 
+OF_MESSAGES = ("done", "refused", "not_sent", "lost_request", "lost_answer", "stalls")
+"""What may become of a message. `stalls`: its relay stands still, loses its row to another one, and comes back."""
+
 
 class Killed(BaseException):
     """The process ends here. Nothing catches it, as nothing catches SIGKILL."""
@@ -28,8 +31,12 @@ class World:
 
     while_stalled: Callable[[], None] = lambda: None
     """What others do while a sender stands still."""
+    while_relay_stalled: Callable[[], None] = lambda: None
+    """What others do while a relay stands still with a message in its hand."""
     script: deque[str] = field(default_factory=deque)
     """What becomes of the next requests; then all are done."""
+    script_of_relay: deque[str] = field(default_factory=deque)
+    """The same for messages, which leave on threads of their own."""
     requests: Counter[str] = field(default_factory=Counter)
     done: Counter[str] = field(default_factory=Counter)
     keys: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -37,12 +44,14 @@ class World:
     """By key, for those that deduplicate."""
     forgets: bool = False
     """Whether it breaks its promise to deduplicate."""
+    people_lie: bool = False
+    """Whether whoever settles says of what happened that it did not."""
     kill_at: str = ""
     """Name of the failpoint at which the process ends next; empty if none."""
 
     def begin_anew(self) -> None:
         """Forget everything but its promises."""
-        self.__init__(forgets=self.forgets)  # type: ignore[misc]
+        self.__init__(forgets=self.forgets, people_lie=self.people_lie)  # type: ignore[misc]
 
     def reach(self, point: str, *places: str) -> None:
         """Stands in for failpoints.reach."""
@@ -63,7 +72,8 @@ class World:
         self.keys[call.resource].add(call.key)
         if behaviour == "lost_request":
             raise TimeoutError("nothing was heard")
-        if behaviour == "refused":
+        # Whoever knows a key answers as it did the first time.
+        if behaviour == "refused" and not (deduplicates and call.key in self.answers):
             raise Refused("no")
         if behaviour == "broken":
             raise RuntimeError("something went wrong")
@@ -81,6 +91,47 @@ class World:
         self.done[call.resource] += 1
         answer = {"id": f"{call.resource} no. {self.done[call.resource]}"}
         self.answers[call.key] = answer
+        return answer
+
+    def look(self, call: Any) -> dict[str, Any]:
+        """A request that changes nothing, up to what its caller hears of it."""
+        behaviour = self.script.popleft() if self.script else "done"
+        if behaviour == "stalls":
+            self.while_stalled()
+        if behaviour == "not_sent":
+            raise NotSent("no connection")
+        call.check()
+        self.requests[call.resource] += 1
+        self.keys[call.resource].add(call.key)
+        match behaviour:
+            case "refused":
+                raise Refused("no")
+            case "broken":
+                raise RuntimeError("something went wrong")
+            case "lost_request" | "lost_answer":
+                raise TimeoutError("nothing was heard")
+            case "dies":
+                self.kill_at = "after_answer"
+        self.done[call.resource] = 1
+        return {"id": "seen"}
+
+    def take(self, call: Any) -> dict[str, Any]:
+        """One message that a relay delivers, up to what the relay hears of it. Whoever gets it knows it by its key."""
+        behaviour = self.script_of_relay.popleft() if self.script_of_relay else "done"
+        if behaviour == "stalls":
+            self.while_relay_stalled()
+        if behaviour == "not_sent":
+            raise NotSent("no connection")
+        self.requests[call.resource] += 1
+        self.keys[call.resource].add(call.key)
+        match behaviour:
+            case "refused" if call.key not in self.answers:
+                raise Refused("no such box")
+            case "broken" | "lost_request":
+                raise RuntimeError("something went wrong")
+        answer = self._do(call, deduplicates=True)
+        if behaviour == "lost_answer":
+            raise TimeoutError("nothing was heard")
         return answer
 
     def note(self, call: Any) -> int:

@@ -1,13 +1,16 @@
-"""Runs, crashes, timeouts, late workers and people in any order, against a model of the other side.
+"""Runs, crashes, timeouts, late workers, relays and people in any order, against a model of the other side.
 
-After each rule the promises are checked: nothing is done twice, nothing that is on record as done is missing, and
-nothing was sent that the record does not know of. EFFECTS_MACHINE=long plays it for minutes.
+All five classes. After each rule the promises are checked: nothing is done twice, nothing that is on record as done is
+missing, nothing was sent that the record does not know of, and whatever is not known has a doubt that says so. People
+who settle say what is so, or give up. EFFECTS_MACHINE=long plays it for minutes.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,16 +19,20 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from durableops import Retry, State, failpoints, step, tool, workflow
+from durableops import EffectGivenUp, Retry, State, failpoints, step, tool, workflow
 from durableops.authoring.registry import Registry
-from durableops.engine import commands
+from durableops.engine import bell, commands, messages, settling
+from durableops.engine.burial import declare_ended
 from durableops.engine.database import Database
+from durableops.engine.relaying.relay import Relay
+from durableops.engine.settlements import Settlement
 from durableops.errors import DurableOpsError
 from durableops.upkeep.invariants.report import examine
-from runs.models import IdempotencyRecord, Run
+from durableops.upkeep.outbox import free_lanes
+from runs.models import Doubt, IdempotencyRecord, OutboxDestination, OutboxLane, OutboxMessage, Run
 from runs.states import TERMINAL
-from tests.engine.effects_world import BEHAVIOURS, Killed, World
-from tests.factories import make_due, make_tenant
+from tests.engine.effects_world import BEHAVIOURS, OF_MESSAGES, Killed, World
+from tests.factories import make_due, make_tenant, now
 from tests.fixtures.cleaning import delete_everything
 from tests.fixtures.engine import Engine
 
@@ -33,8 +40,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
 LONG = os.environ.get("EFFECTS_MACHINE") == "long"
 PROFILE = settings(
-    max_examples=300 if LONG else 12,
-    stateful_step_count=60 if LONG else 25,
+    max_examples=300 if LONG else 7,
+    stateful_step_count=60 if LONG else 20,
     derandomize=not LONG,
     database=None,
     deadline=None,
@@ -42,10 +49,14 @@ PROFILE = settings(
     phases=[Phase.generate, Phase.shrink] if LONG else [Phase.generate],
     print_blob=True,
 )
-CLASSES = ("local", "keyed")
+CLASSES = ("read", "local", "keyed", "outbox", "legacy")
 POINTS = ("before_intent", "after_intent", "after_answer", "before_checkpoint", "after_checkpoint")
+WHY: dict[str, Any] = {"actor": "ann", "reason": "a machine said so"}
 AT_ONCE = Retry(max_attempts=3, first_delay=0.0, jitter=0.0)
 PATIENT = Retry(max_attempts=50, first_delay=0.0, jitter=0.0)
+
+SAID = ("", "truth", "give_up", "compensate")
+"""What a person says of a doubt: how it is, or that it is not worth finding out."""
 
 scripts = st.lists(st.sampled_from(BEHAVIOURS), max_size=4)
 
@@ -67,7 +78,19 @@ def declare(world: World) -> None:
     def local(call):
         return world.note(call)
 
-    for one in (keyed, local):
+    @tool(safety="read", name="machine.read", timeout=5, retry=AT_ONCE)
+    def read(call):
+        return world.look(call)
+
+    @tool(safety="legacy", name="machine.legacy", system="ledger", timeout=5, retry=AT_ONCE, resource_id="id")
+    def legacy(call):
+        return world.serve(call, deduplicates=False)
+
+    @tool(safety="outbox", name="machine.outbox", retry=AT_ONCE, resource_id="id")
+    def outbox(call):
+        return world.take(call)
+
+    for one in (keyed, local, read, legacy, outbox):
         declare_for(one)
 
 
@@ -78,7 +101,8 @@ def declare_for(one: Any) -> None:
             run.call_many(one, [{"resource": f"{name} {n}"} for n in range(3)])
         else:
             for n in range(2):
-                run.call(one, resource=f"{name} {n}")
+                with suppress(EffectGivenUp):
+                    run.call(one, resource=f"{name} {n}")
         run.state.called += 1
 
     def then(run):
@@ -101,6 +125,15 @@ class Machine(RuleBasedStateMachine):
         self.runs: list[Run] = []
         self.world.begin_anew()
         self.world.while_stalled = self.lose_the_worker
+        self.world.while_relay_stalled = self.lose_the_relay
+        self.relay: Relay | None = None
+        self.lost_relays: list[Relay] = []
+        self.said_meanwhile = ""
+
+    def another_relay(self) -> Relay:
+        made = Relay(concurrency=1, name="relay of the machine")
+        made.begin()
+        return made
 
     # What happens.
 
@@ -112,11 +145,13 @@ class Machine(RuleBasedStateMachine):
             run = self.engine.start(f"machine-{safety}", {"name": name, "many": many}, start_key=name)
         self.runs.append(run)
 
-    @rule(script=scripts, kill_at=st.sampled_from(("", *POINTS)))
-    def work(self, script: list[str], kill_at: str) -> None:
-        """A worker takes what there is. Some of its calls go wrong, and it may die."""
+    @rule(script=scripts, kill_at=st.sampled_from(("", *POINTS)), said=st.sampled_from(SAID))
+    def work(self, script: list[str], kill_at: str, said: str) -> None:
+        """A worker takes what there is. Some of its calls go wrong, and it may die. While a sender stands still, its
+        worker is declared dead and somebody may settle what it left."""
         self.world.script.extend(script)
         self.world.kill_at = kill_at
+        self.said_meanwhile = said
         try:
             self.engine.drain()
         except Killed:
@@ -126,10 +161,51 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def let_time_pass(self) -> None:
-        """Upkeep makes its round, and whatever is due comes."""
+        """Upkeep makes its round, and whatever is due comes: also the time after which no late sender can exist."""
         for run in self.runs:
             make_due(run)
+        IdempotencyRecord.objects.filter(state="in_doubt").update(quiet_after=now() - timedelta(seconds=1))
+        OutboxLane.objects.update(due_at=now())
+        OutboxDestination.objects.filter(open_until__isnull=False).update(open_until=now())
         self.engine.rounds()
+
+    @precondition(lambda self: OutboxMessage.objects.filter(state="pending").exists())
+    @rule(script=st.lists(st.sampled_from(OF_MESSAGES), max_size=3))
+    def deliver(self, script: list[str]) -> None:
+        """A relay delivers what is due. Some of it goes wrong, and it may lose its row to another relay."""
+        self.relay = self.relay or self.another_relay()
+        self.world.script_of_relay.extend(script)
+        self.relay.drain()
+        self.world.script_of_relay.clear()
+        if self.relay in self.lost_relays:
+            self.relay = None
+
+    @rule()
+    def somebody_rings(self) -> None:
+        """Bells that nobody asked for."""
+        bell.ring(3)
+
+    @precondition(lambda self: Doubt.objects.filter(settled_at=None).exists())
+    @rule(data=st.data(), said=st.sampled_from(SAID[1:]))
+    def somebody_settles(self, data: Any, said: str) -> None:
+        """A person says what became of a call; what is refused, because it may still be sent, changes nothing."""
+        found = list(Doubt.objects.filter(settled_at=None).select_related("effect").order_by("pk"))
+        self.settle(data.draw(st.sampled_from(found)), said)
+
+    @precondition(lambda self: OutboxMessage.objects.filter(state="poisoned").exists())
+    @rule(data=st.data(), verb=st.sampled_from((messages.retry_message, messages.skip_message)))
+    def somebody_tends_the_outbox(self, data: Any, verb: Any) -> None:
+        """A person has a message that nobody took tried again, or gives it up."""
+        message = data.draw(st.sampled_from(list(OutboxMessage.objects.filter(state="poisoned").order_by("pk"))))
+        verb(message.pk, tenant=self.engine.tenant, **WHY)
+
+    def settle(self, doubt: Doubt, said: str) -> None:
+        resource = doubt.effect.resource
+        happened = self.world.done[resource] and not self.world.people_lie
+        how = said if said != "truth" else "happened" if happened else "did_not"
+        settlement = Settlement(how=how, downstream_id="seen there" if how == "happened" else "")
+        with suppress(DurableOpsError):
+            settling.settle(doubt.pk, tenant=self.engine.tenant, settlement=settlement, **WHY)
 
     @precondition(lambda self: self.runs)
     @rule(data=st.data(), verb=st.sampled_from(("pause", "resume", "cancel")))
@@ -137,16 +213,36 @@ class Machine(RuleBasedStateMachine):
         """A person pauses, resumes or cancels; what is refused changes nothing."""
         run = data.draw(st.sampled_from(self.runs))
         with suppress(DurableOpsError):
-            getattr(commands, verb)(run.pk, tenant=self.engine.tenant, actor="ann", reason="a machine said so")
+            getattr(commands, verb)(run.pk, tenant=self.engine.tenant, **WHY)
 
     def lose_the_worker(self) -> None:
         """While a sender stands still, it is declared dead and another one goes on with its run."""
         self.world.while_stalled = lambda: None
         try:
             self.engine.lose_worker()
+            if self.said_meanwhile:
+                for doubt in Doubt.objects.filter(settled_at=None).select_related("effect"):
+                    self.settle(doubt, self.said_meanwhile)
             self.engine.worker.drain()
         finally:
             self.world.while_stalled = self.lose_the_worker
+
+    def lose_the_relay(self) -> None:
+        """While a relay stands still it is declared dead, its lanes are freed, and another one delivers."""
+        self.world.while_relay_stalled = lambda: None
+        other, database = self.another_relay(), Database(name="machine")
+        try:
+            with database.transaction() as cursor:
+                assert self.relay is not None
+                assert self.relay._life is not None
+                declare_ended(cursor, self.relay._life.id, why="its counter stood still")
+            free_lanes(database)
+            other.drain()
+        finally:
+            other.end()
+            database.close()
+            self.lost_relays.append(self.relay)
+            self.world.while_relay_stalled = self.lose_the_relay
 
     # What must hold.
 
@@ -157,8 +253,11 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def the_record_knows_what_was_sent(self) -> None:
+        # Of reads only what they returned is kept: asking again changes nothing.
         effects = {effect.resource: effect for effect in self.effects()}
         for resource, count in self.world.requests.items():
+            if resource.startswith("read"):
+                continue
             effect = effects[resource]
             assert self.world.keys[resource] == {effect.key}
             assert count <= effect.attempts, f"{resource} was sent {count} times, {effect.attempts} are on record"
@@ -166,9 +265,19 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def what_is_on_record_as_done_was_done(self) -> None:
         for effect in self.effects():
-            done = self.world.done[effect.resource]
-            assert effect.state != "succeeded" or done, f"{effect.resource} is on record as done and was not"
+            done = self.world.done[effect.resource] and effect.safety != "read"
+            assert effect.state != "succeeded" or self.world.done[effect.resource], f"{effect.resource} was not done"
             assert effect.state not in ("withdrawn", "refused") or not done, f"{effect.resource} is {effect.state}"
+
+    @invariant()
+    def what_is_not_known_is_in_doubt_and_what_is_in_doubt_is_listed(self) -> None:
+        listed = set(Doubt.objects.filter(settled_at=None).values_list("effect_id", flat=True))
+        assert listed == {effect.pk for effect in self.effects() if effect.state == "in_doubt"}
+
+    @invariant()
+    def messages_left_as_often_as_is_told(self) -> None:
+        for message in OutboxMessage.objects.select_related("effect"):
+            assert self.world.requests[message.effect.resource] <= message.sendings
 
     def effects(self) -> list[IdempotencyRecord]:
         return list(IdempotencyRecord.objects.all())
@@ -178,19 +287,32 @@ class Machine(RuleBasedStateMachine):
         try:
             self.come_to_an_end()
         finally:
-            self.engine.close()
+            self.close()
+
+    def close(self) -> None:
+        for relay in filter(None, (self.relay, *self.lost_relays)):
+            relay.stop()
+            relay.end()
+        self.engine.close()
 
     def come_to_an_end(self) -> None:
         for run in self.runs:
             with suppress(DurableOpsError):
-                commands.resume(run.pk, tenant=self.engine.tenant, actor="ann", reason="it is over")
+                commands.resume(run.pk, tenant=self.engine.tenant, **WHY)
         for _ in range(60):
             self.let_time_pass()
-            if not self.engine.drain():
+            for doubt in Doubt.objects.filter(settled_at=None).select_related("effect"):
+                self.settle(doubt, "truth")
+            if not self.engine.drain() and not Doubt.objects.filter(settled_at=None).exists():
                 break
+        for message in OutboxMessage.objects.filter(state="poisoned"):
+            messages.retry_message(message.pk, tenant=self.engine.tenant, **WHY)
+        self.let_time_pass()
+        self.deliver([])
         self.nothing_is_done_twice()
         self.the_record_knows_what_was_sent()
         self.what_is_on_record_as_done_was_done()
+        assert not OutboxMessage.objects.exclude(state__in=("delivered", "skipped")).exists()
         for run in self.runs:
             run.refresh_from_db()
             assert run.state in TERMINAL, f"{run.pk} is {run.state}: {run.error_message}"
@@ -221,8 +343,30 @@ def test_nothing_is_sent_twice_and_nothing_is_lost_whatever_happens_in_whatever_
     play(world, PROFILE)
 
 
-def test_the_machine_notices_a_downstream_that_breaks_its_promise(world: World):
-    world.forgets = True
+@pytest.fixture
+def machine(world: World) -> Iterator[Machine]:
+    """One world to be played by hand."""
+    made = type("Played", (Machine,), {"world": world})()
+    yield made
+    made.close()
 
-    with pytest.raises(AssertionError, match="keyed"):
-        play(world, settings(PROFILE, max_examples=50, print_blob=False, phases=[Phase.generate]))
+
+def test_the_machine_notices_a_downstream_that_breaks_its_promise(machine: Machine, world: World):
+    world.forgets = True
+    machine.start("keyed", many=False, twice=False)
+    machine.work(["lost_answer"], "", "")
+
+    with pytest.raises(AssertionError, match="keyed 0 0"):
+        machine.nothing_is_done_twice()
+
+
+def test_the_machine_notices_a_person_who_says_that_what_happened_did_not(machine: Machine, world: World):
+    machine.start("legacy", many=False, twice=False)
+    machine.work(["lost_answer"], "", "")
+    machine.let_time_pass()
+    world.people_lie = True
+    machine.settle(Doubt.objects.get(), "truth")
+    machine.work([], "", "")
+
+    with pytest.raises(AssertionError, match="legacy 0 0"):
+        machine.nothing_is_done_twice()
