@@ -18,7 +18,7 @@ TOLD = dict(zip(WORKFLOWS, ("a lone call", f"a loop of {CALLS} calls", f"call_ma
 def measure_calls(place: Place, connection: psycopg.Connection, runs: int) -> tuple[dict[str, Figure], list[Target]]:
     """Work off `runs` runs of one step for each way of calling. Nothing is sent: the tool answers at once."""
     drained = {name: drain(place, connection, runs, workflow=workflow) for name, workflow in WORKFLOWS.items()}
-    commits = {name: _commits(found) for name, found in drained.items()}
+    commits = {name: commits_of(found) for name, found in drained.items()}
     calls = {name: found.runs * (1 if name == "lone_call" else CALLS) for name, found in drained.items()}
     figures = {f"keyed_calls_per_second_{name}": _rate(calls[name], found) for name, found in drained.items()}
     figures |= {f"commits_per_{name}": figure for name, figure in commits.items()}
@@ -36,7 +36,8 @@ def _rate(calls: int, found: Drain) -> Figure:
     return Figure(value=round(calls / found.seconds, 1), unit="calls/s")
 
 
-def _commits(found: Drain) -> Figure:
+def commits_of(found: Drain) -> Figure:
+    """Durable commits of a run, without the worker's own signs of life."""
     if found.commits is None:
         return Figure(value=None, unit="commits", note=found.trouble)
     return Figure(value=round((found.commits - found.heartbeats) / found.runs, 2), unit="commits")

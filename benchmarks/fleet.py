@@ -36,6 +36,11 @@ class Fleet:
         self.upkeep.append(self._start("upkeep"))
         return self.upkeep[-1]
 
+    def start_relay(self) -> subprocess.Popen[bytes]:
+        """Start one relay of the outbox."""
+        self.upkeep.append(self._start("relay"))
+        return self.upkeep[-1]
+
     def kill(self, process: subprocess.Popen[bytes]) -> float:
         """SIGKILL one process, with no chance to tidy up. Returns when, on this machine's clock."""
         at = time.time()

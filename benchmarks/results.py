@@ -57,6 +57,12 @@ def at_most(name: str, limit: float, figure: Figure) -> Target:
     return Target(name=name, want=f"at most {limit:g} {figure.unit}", got=figure.value, met=met)
 
 
+def at_least(name: str, limit: float, figure: Figure) -> Target:
+    """The figure may not be smaller than `limit`; one that could not be measured counts as missed."""
+    met = figure.value is not None and figure.value >= limit
+    return Target(name=name, want=f"at least {limit:g} {figure.unit}", got=figure.value, met=met)
+
+
 def quantile(values: Sequence[float], part: float) -> float:
     """The nearest-rank quantile: one of the values, never something between two."""
     ordered = sorted(values)

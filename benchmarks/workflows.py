@@ -1,4 +1,4 @@
-"""The measured workflows: ten steps, a steady one to interrupt, two that wait long, three that call."""
+"""The measured workflows: ten steps, a steady one to interrupt, two that wait long, three that call, two that post."""
 
 from __future__ import annotations
 
@@ -198,3 +198,29 @@ class Many:
         mark("start", run.state.key)
         run.call_many(nothing, [{"resource": str(n), "n": n} for n in range(CALLS)])
         mark("end", run.state.key)
+
+
+@tool(safety="outbox", name="bench-message")
+def message(call: Call, *, n: int) -> int:
+    """Take the message at once: what is measured is the way to here."""
+    return n
+
+
+@workflow(name="bench-post", version=1, state=Named)
+class Post:
+    """One step that posts many messages."""
+
+    @step
+    def act(run: Any) -> None:
+        mark("start", run.state.key)
+        run.call_many(message, [{"resource": str(n), "n": n} for n in range(CALLS)])
+        mark("end", run.state.key)
+
+
+@workflow(name="bench-post-one", version=1, state=Named)
+class PostOne:
+    """One step that posts one message."""
+
+    @step
+    def act(run: Any) -> None:
+        run.call(message, resource="it", n=0)

@@ -1,4 +1,4 @@
-"""`engine`: ten no-op steps a run through one worker: rates, latency, commits, bytes; keyed calls."""
+"""`engine`: ten no-op steps a run through one worker: rates, latency, commits, bytes; keyed calls; messages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from benchmarks.draining import Drain, begin, drain, ends_in
 from benchmarks.fleet import Fleet, fleet
 from benchmarks.load import measure_load, transactions
 from benchmarks.marks import Marks
+from benchmarks.messages import measure_messages
 from benchmarks.results import Figure, Result, at_most, spread
 from benchmarks.scratch import Place
 from durableops.conf import get_conf
@@ -33,17 +34,19 @@ def measure(
         latencies = _latencies(place, samples)
         idle = _idle_rate(place, connection, idle_seconds)
         of_calls, call_targets = measure_calls(place, connection, runs)
+        of_messages, message_targets = measure_messages(place, connection, runs)
         of_load, load_targets = measure_load(
             place, connection, idle_worker=idle, idle_seconds=idle_seconds, queued=queued
         )
     figures = _figures(drained, latencies, idle)
     for n, crowd in crowds.items():
         figures |= _crowd_figures(n, crowd)
-    figures |= of_calls | of_load
+    figures |= of_calls | of_messages | of_load
     targets = [
         at_most("durable commits per step, claim and finish included", 1.1, figures["commits_per_step"]),
         at_most("start latency p50", 10.0, figures["start_latency_p50"]),
         *call_targets,
+        *message_targets,
         *load_targets,
     ]
     return Result(bench="engine", seconds=time.monotonic() - began, figures=figures, targets=targets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.results import Figure, Result, at_most, quantile, spread
+from benchmarks.results import Figure, Result, at_least, at_most, quantile, spread
 
 
 def test_quantile_is_one_of_the_values():
@@ -17,6 +17,11 @@ def test_target_without_a_number_is_missed_and_not_hidden():
 
 def test_target_is_met_up_to_its_limit():
     assert [at_most("x", 10, Figure(value=value, unit="ms")).met for value in (10.0, 10.01)] == [True, False]
+    assert [at_least("x", 10, Figure(value=value, unit="a")).met for value in (10.0, 9.99, None)] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_object_has_the_shape_that_scripts_rely_on():
