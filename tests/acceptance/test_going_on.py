@@ -11,11 +11,12 @@ import psycopg
 import pytest
 from django.db import connection
 
-from durableops.engine import commands
+from durableops.engine import commands, compensating
+from durableops.engine.compensation import undoing
 from durableops.engine.inbound import send_event
 from durableops.engine.start import start
 from durableops.errors import InputRefused, TransitionRefused
-from runs.models import AuditEntry, InboundEvent, LogLine, PauseSwitch, Run, Wait, Worker
+from runs.models import AuditEntry, Compensation, InboundEvent, LogLine, PauseSwitch, Run, Wait, Worker
 from tests.acceptance.pool import Desk, Pool, Told, make_desk, server_now
 from tests.acceptance.processes import environment, patiently
 
@@ -295,3 +296,36 @@ def test_unreadable_run_is_parked_with_its_reason_one_of_an_unknown_workflow_is_
     assert (third.row.state, third.row.fence) == ("queued", 0)
     assert seventh.row.error_message
     assert (third.row.worker_id, seventh.row.worker_id) == (None, None)
+
+
+# C043: the second undo fails on every attempt, its worker is killed, a person lets it try again twice.
+def test_undo_that_fails_half_way_holds_the_older_one_through_a_kill_until_it_succeeds(pool: Pool, desk: Desk):
+    undoing.install()
+    run = desk.start("acc-undo")
+    run.until("succeeded")
+    run.open_gate("closed")
+    compensating.compensate(run.pk, tenant=desk.tenant, actor="olga", reason="wrong customer")
+    first, second = Compensation.objects.filter(run_id=run.pk).order_by("effect_id")
+
+    def asked() -> int:
+        patiently(lambda: state_of(second) == "failed", hoping_for="the newest undo to fail")
+        assert (state_of(first), run.marks("first", "asked to undo")) == ("approved", [])
+        return len(run.marks("second", "asked to undo"))
+
+    attempts = asked()
+    pool.worker.kill_child()
+    pool.worker.ready()
+    assert asked() == attempts == 4
+    compensating.try_again(second.pk, tenant=desk.tenant, actor="olga", reason="they say it is open")
+    assert asked() > attempts
+    (run.folder / "closed").unlink()
+    compensating.try_again(second.pk, tenant=desk.tenant, actor="olga", reason="it is open")
+    patiently(lambda: state_of(first) == "done", hoping_for="both to be undone")
+    linked = Compensation.objects.get(pk=first.pk).linked_run_id
+    patiently(lambda: Run.objects.get(pk=linked).state == "succeeded", hoping_for="the end of the linked run")
+    assert [line["resource"] for line in run.lines("undone")] == ["second", "first"]
+    assert state_of(second) == "done"
+
+
+def state_of(one: Compensation) -> str:
+    return Compensation.objects.get(pk=one.pk).state

@@ -8,9 +8,14 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from django.db import connection
 
 from durableops.conf import get_conf, read_conf
-from runs.models import Checkpoint, RunEvent, Worker
+from durableops.engine import settling
+from durableops.engine.sender import whether_quiet
+from durableops.engine.settlements import Settlement
+from durableops.errors import TransitionRefused
+from runs.models import Checkpoint, Doubt, IdempotencyRecord, RunEvent, Worker
 from tests.acceptance.pool import Desk, Pool
 from tests.acceptance.processes import backends, patiently
 from tests.examples.desks import running_desk
@@ -46,6 +51,50 @@ def test_worker_that_wakes_after_its_lease_is_refused_and_the_chain_stays_linear
     assert len(run.world()) == 1
     assert run.causes() == ["worker_lost"]
     assert "counter stood still" in run.receipts()[0].detail
+
+
+# C019: A stands still between intent and send, somebody settles that it did not happen, B sends it, A wakes.
+def test_legacy_sender_that_wakes_after_somebody_settled_sends_nothing(pool: Pool, desk: Desk):
+    visitor = pool.visitor()
+    pool.worker.park()
+    run = desk.start("acc-legacy")
+    run.until_marked("post", "in hand")
+    child = visitor.stop()
+
+    doubt = patiently(
+        lambda: Doubt.objects.filter(run_id=run.pk).first(), hoping_for="a doubt about what A has in hand"
+    )
+    with pytest.raises(TransitionRefused, match="may send it or wait for its answer"):
+        say_it_did_not_happen(doubt)
+    run.open_gate()
+    patiently(lambda: is_quiet(doubt), hoping_for="the time after which nobody can be sending it")
+    say_it_did_not_happen(doubt)
+    pool.worker.unpark()
+    run.until("succeeded")
+
+    os.kill(child, signal.SIGCONT)
+    visitor.send(signal.SIGCONT)
+    patiently(lambda: "late_result_rejected" in run.events(), hoping_for="the late sender to be refused")
+    [sent] = run.world()
+    assert sent["pid"] != child
+    assert [mark["pid"] == child for mark in run.marks("post", "in hand")] == [True, False]
+    [effect] = run.effects()
+    assert (effect.state, effect.attempts) == ("succeeded", 2)
+    assert "settle" in run.events()
+
+
+def say_it_did_not_happen(doubt: Doubt | None) -> None:
+    assert doubt is not None
+    settlement = Settlement(how="did_not")
+    settling.settle(
+        doubt.pk, tenant=doubt.tenant, actor="ann", reason="they have no such invoice", settlement=settlement
+    )
+
+
+def is_quiet(doubt: Doubt | None) -> bool:
+    assert doubt is not None
+    with connection.cursor() as cursor:
+        return not whether_quiet(cursor, IdempotencyRecord.objects.get(pk=doubt.effect_id))
 
 
 def is_same_life(worker: Worker, run_id: UUID) -> bool:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from durableops import Call, Fatal, Page, Retry, Run, State, step, tool, webhook, workflow
+from durableops import Call, DoneEffect, Fatal, NotSent, Page, Retry, Run, State, step, tool, webhook, workflow
 from examples.desk import post_ticket
 from tests.acceptance.scripted import company  # noqa: F401  # its workflows are this app's as well
 from tests.acceptance.scripted.script import Facts, append, deliver_to_file, mark, pass_gate
@@ -32,6 +32,55 @@ def deliver(call: Call, *, folder: str) -> dict[str, str]:
 def open_ticket(call: Call, *, title: str) -> dict[str, Any]:
     """Open a ticket at the desk, over HTTP."""
     return {"id": post_ticket(call, title=title, details={})["id"]}
+
+
+@tool(safety="legacy", system="acc-ledger", timeout=3, retry=Retry(max_attempts=1), resource_id="id")
+def post_once(call: Call, *, folder: str) -> dict[str, str]:
+    """Post something to a system that deduplicates nothing. Between its intent and the wire stands the gate."""
+    append(folder, "marks", {"what": "in hand", "step": "post", "attempt": call.attempt, "pid": os.getpid()})
+    pass_gate(folder)
+    call.check()  # as call.request does, just before anything leaves
+    return deliver_to_file(call, folder)
+
+
+@workflow(name="acc-legacy", version=1, state=Facts, max_recoveries=20)
+class Legacy:
+    """One step that posts once."""
+
+    @step(retry=AT_ONCE)
+    def post(run: Run) -> str:
+        return str(run.call(post_once, resource="invoice", folder=run.state.folder)["id"])
+
+
+@tool(safety="keyed", timeout=30, retry=AT_ONCE, key_window=FORGETS_NOTHING)
+def take_back(call: Call, *, folder: str) -> None:
+    """Undo a parcel, unless the test says that their desk is closed."""
+    append(
+        folder, "marks", {"what": "asked to undo", "step": call.resource, "attempt": call.attempt, "pid": os.getpid()}
+    )
+    if (Path(folder) / "closed").exists():
+        raise NotSent("their desk is closed")
+    append(folder, "undone", {"key": call.key, "resource": call.resource})
+
+
+def of_the_same_folder(effect: DoneEffect) -> dict[str, Any]:
+    return {"folder": effect.request["folder"]}
+
+
+@tool(safety="keyed", timeout=30, key_window=FORGETS_NOTHING, compensate=take_back, undo_request=of_the_same_folder)
+def deliver_returnable(call: Call, *, folder: str) -> dict[str, str]:
+    """Send something into the world that can be taken back."""
+    return deliver_to_file(call, folder)
+
+
+@workflow(name="acc-undo", version=1, state=Facts)
+class Undo:
+    """Two deliveries that can be undone."""
+
+    @step
+    def act(run: Run) -> None:
+        for name in ("first", "second"):
+            run.call(deliver_returnable, resource=name, folder=run.state.folder)
 
 
 @workflow(name="acc-three", version=1, state=Facts, max_recoveries=20)
