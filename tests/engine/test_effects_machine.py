@@ -230,18 +230,18 @@ class Machine(RuleBasedStateMachine):
     def lose_the_relay(self) -> None:
         """While a relay stands still it is declared dead, its lanes are freed, and another one delivers."""
         self.world.while_relay_stalled = lambda: None
-        other, database = self.another_relay(), Database(name="machine")
+        stalled, other, database = self.relay, self.another_relay(), Database(name="machine")
+        assert stalled is not None
+        assert stalled._life is not None
         try:
             with database.transaction() as cursor:
-                assert self.relay is not None
-                assert self.relay._life is not None
-                declare_ended(cursor, self.relay._life.id, why="its counter stood still")
+                declare_ended(cursor, stalled._life.id, why="its counter stood still")
             free_lanes(database)
             other.drain()
         finally:
             other.end()
             database.close()
-            self.lost_relays.append(self.relay)
+            self.lost_relays.append(stalled)
             self.world.while_relay_stalled = self.lose_the_relay
 
     # What must hold.
