@@ -63,6 +63,10 @@ def test_demo_is_watched_killed_and_approved_in_the_console_and_leaves_nothing_b
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="What you are looking at")).to_be_visible()
 
+    page.get_by_role("link", name="Settle a doubt").click()
+    page.get_by_role("link", name="ledger.post · invoice 2026-102 of October").click()
+    expect(page.get_by_role("link", name="It happened…")).to_be_visible()
+
     page.get_by_role("link", name="Kill its worker").click()
     holder = page.locator("tr", has=page.get_by_role("link", name=re.compile("batch-import"))).first
     holder.get_by_role("button", name=re.compile("Kill worker")).click()
@@ -83,7 +87,7 @@ def test_demo_is_watched_killed_and_approved_in_the_console_and_leaves_nothing_b
     demo.find(r"(every repeat has its reason, no ticket is there twice, none is missing)")
     demo.find(r"(Ctrl-C stops it)")
     family = psutil.Process(demo.process.pid).children(recursive=True)
-    assert len(family) >= 6  # the desk, upkeep, two workers with a child each, the console
+    assert len(family) >= 7  # the desk, the ledger, upkeep, two workers with a child each, the console
     demo.process.send_signal(signal.SIGINT)
     assert demo.process.wait(30) == 0
     assert psutil.wait_procs(family, timeout=10)[1] == []

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from durableops import Retry, State, step, tool, workflow
 from runs.models import AuditEntry, Doubt, Run
+from tests.factories import make_effect, make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 
@@ -36,7 +37,7 @@ def stuck(engine) -> Run:
     return run
 
 
-def test_person_finds_a_doubt_says_that_it_happened_and_the_run_goes_on(visit, engine, stuck):
+def test_person_finds_a_doubt_says_that_it_happened_and_the_run_goes_on(visit, engine, stuck):  # C046
     page = visit("/inbox/", who="operator")
     page.get_by_role("link", name="post · invoice 7").click()
     page.get_by_role("button", name="Claim").click()
@@ -57,7 +58,7 @@ def test_person_finds_a_doubt_says_that_it_happened_and_the_run_goes_on(visit, e
     assert AuditEntry.objects.filter(verb="settle", reason="asked the bank").count() == 1
 
 
-def test_stale_dialog_is_told_who_settled_and_shows_the_doubt_as_it_is(visit, stuck):
+def test_stale_dialog_is_told_who_settled_and_shows_the_doubt_as_it_is(visit, stuck):  # C046
     doubt = Doubt.objects.get()
     first, second = (visit(f"/doubts/{doubt.pk}/", who=who) for who in ("operator", "reviewer"))
     for page in (first, second):
@@ -79,3 +80,31 @@ def test_click_while_an_update_is_on_its_way_is_not_lost(visit, stuck):
         pass
     page.get_by_role("link", name="Give up…").click()
     expect(page.locator("#dialog")).to_be_visible()
+
+
+def test_queue_is_reordered_paused_and_read_by_keyboard(visit, stuck):
+    run = make_run(state="waiting")
+    calls = [make_effect(run, state="queued", safety="legacy", system="ledger", tool="post", resource=f"order {n}")
+             for n in range(3)]  # fmt: skip
+    page = visit("/overview/")
+    page.keyboard.press("g")
+    page.keyboard.press("s")
+    page.wait_for_url("**/systems/")
+    page.get_by_role("link", name="ledger", exact=True).click()
+    expect(page.locator(".why")).to_contain_text("may or may not have happened")
+    page.get_by_role("link", name="Move… order 2").click()
+    page.get_by_label("Reason").fill("a customer waits")
+    page.locator("#dialog").get_by_role("button", name="Move it").click()
+    expect(page.locator("#notices")).to_contain_text("it has place 1 of its tenant's now.")
+    expect(page.locator("[id^=call-]").first).to_have_id(f"call-{calls[2].pk}")
+    page.get_by_role("link", name="Pause…").click()
+    page.get_by_label("Reason").fill("month-end")
+    page.locator("#dialog").get_by_role("button", name="Pause it").click()
+    expect(page.locator(".why")).to_contain_text("Paused by admin")
+    page.keyboard.press("g")
+    page.keyboard.press("e")
+    page.wait_for_url("**/effects/")
+    page.get_by_label("Resource").fill("order 1")
+    page.keyboard.press("Enter")
+    expect(page.locator("[id^=effect-]")).to_have_count(1)
+    expect(page.get_by_role("link", name="Remove resource order 1")).to_be_visible()
