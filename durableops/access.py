@@ -31,6 +31,8 @@ class Permission(StrEnum):
     """Say what became of an effect in doubt or of a message nobody took, and let a queue or a destination go on."""
     REVIEW = "reviews:decide"
     """How runs go on that today's code cannot safely read: migrate, pin, reject."""
+    RETAIN = "retention:manage"
+    """How long what is kept: rules, legal holds, erasures."""
     ADMINISTER = "tenant:administer"
     """Members, tokens, and whatever changes many runs at once."""
 
@@ -43,7 +45,7 @@ GRANTS: dict[str, frozenset[Permission]] = {
     Role.VIEWER: _READS,
     Role.OPERATOR: _OPERATES,
     Role.REVIEWER: _DECIDES,
-    Role.ADMIN: _OPERATES | _DECIDES | {Permission.ADMINISTER},
+    Role.ADMIN: _OPERATES | _DECIDES | {Permission.RETAIN, Permission.ADMINISTER},
 }
 """What each role brings. Payload sight is a column of the membership."""
 
@@ -56,6 +58,7 @@ SCOPES: tuple[Permission, ...] = (
     Permission.OPERATE,
     Permission.DECIDE,
     Permission.SETTLE,
+    Permission.RETAIN,
 )
 """What a token may be given. Administration is for people, who can be asked."""
 
@@ -118,5 +121,10 @@ VERBS: dict[str, Permission] = {
     "reject": Permission.REVIEW,
     "ask_second": Permission.REVIEW,
     "edit": Permission.REVIEW,
+    "set_rule": Permission.RETAIN,
+    "preview_retention": Permission.RETAIN,
+    "place_hold": Permission.RETAIN,
+    "lift_hold": Permission.RETAIN,
+    "erase": Permission.RETAIN,
 }
 """What each verb on runs needs, whoever asks: a page, the API."""

@@ -25,6 +25,7 @@ from durableops.api import (
     plans,
     problems,
     prompts,
+    retention,
     runs,
     story,
     systems,
@@ -84,6 +85,7 @@ api.add_router("/systems", systems.router)
 api.add_router("/compensations", compensations.router)
 api.add_router("/messages", messages.router)
 api.add_router("/bulks", bulks.router)
+api.add_router("/retention", retention.router)
 
 
 def openapi_document() -> dict[str, Any]:

@@ -16,6 +16,8 @@ from durableops import errors
 from durableops.access import SCOPES
 from durableops.api.app import PREFIX, openapi_document, openapi_text
 from durableops.api.bodies import LengthRequired, WrongMediaType
+from durableops.engine.retention.erasures import ErasureNotFound
+from durableops.upkeep.retention.preview import PreviewNotFound
 
 _ERRORS: tuple[type[errors.DurableOpsError], ...] = (
     errors.InputRefused,
@@ -30,6 +32,9 @@ _ERRORS: tuple[type[errors.DurableOpsError], ...] = (
     errors.SealBroken,
     errors.PromptNotFound,
     errors.DoubtNotFound,
+    errors.HoldNotFound,
+    ErasureNotFound,
+    PreviewNotFound,
     errors.SystemNotFound,
     errors.CompensationNotFound,
     errors.MessageNotFound,

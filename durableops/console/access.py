@@ -23,6 +23,7 @@ WHO: dict[Permission, str] = {
     Permission.DECIDE: "a reviewer or an admin",
     Permission.SETTLE: "an operator, a reviewer or an admin",
     Permission.REVIEW: "a reviewer or an admin",
+    Permission.RETAIN: "an admin",
     Permission.ADMINISTER: "an admin",
     Permission.VIEW: "a member",
     Permission.PAYLOADS: "somebody who sees payloads",

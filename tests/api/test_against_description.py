@@ -18,6 +18,9 @@ from durableops.api.app import openapi_document
 from durableops.engine.bulk import capture
 from durableops.engine.bulk.capture import Selection
 from durableops.engine.bulk.verbs import verb
+from durableops.engine.retention import erasures, holds
+from durableops.upkeep.retention import preview
+from durableops.upkeep.retention.rehearsal import OfRequest
 from durableops.wsgi import application
 from runs.states import State
 from tests import factories
@@ -93,6 +96,11 @@ def test_answers_are_those_the_description_allows(
         "message_id": factories.make_message(run, state="poisoned").pk,
         "bulk_id": capture.preview(verb("pause"), Selection(words="one", ids=[run.pk]), tenant=acme, actor="oli").pk,
         "verb": "cancel",
+        "hold_id": holds.place(tenant=acme, actor="oli", reason="court").pk,
+        "erasure_id": erasures.request(tenant=acme, label="customer", value="ann", actor="oli", reason="asked").pk,
+        "preview_id": preview.store(
+            preview.look(OfRequest(), factories.now(), tenant=acme, most=5), tenant=acme, by="oli"
+        ).pk,
     }
     headers = {"Authorization": f"Bearer {caller.issued.secret}", "Host": "localhost"}
 

@@ -50,6 +50,9 @@ def concrete(path: str) -> str:
         .replace("<int:compensation_id>", "999999999")
         .replace("<int:message_id>", "999999999")
         .replace("<int:bulk_id>", "999999999")
+        .replace("<int:preview_id>", "999999999")
+        .replace("<int:hold_id>", "999999999")
+        .replace("<int:erasure_id>", "999999999")
         or "nowhere/at/all"
     )
 

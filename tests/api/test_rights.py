@@ -21,8 +21,11 @@ from runs.models import (
     AuditEntry,
     Bulk,
     Compensation,
+    Erasure,
+    LegalHold,
     Membership,
     OutboxMessage,
+    RetentionPreview,
     Run,
     System,
     Wait,
@@ -35,6 +38,7 @@ pytestmark = pytest.mark.usefixtures("media")
 
 FACTS = "f" * 64
 REASON = {"reason": "because"}
+NOTHING_DUE = {"runs": 0, "complete": True, "rows": 0, "bytes": 0, "goes": [], "stays": []}
 REASON_OF_BULK = {"verb": "pause", "filter": {}}
 DECISION = {"reason": "because", "facts_hash": FACTS}
 
@@ -104,9 +108,23 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "pause_bulk": ("runs:operate", "bulk", REASON, 409),
     "resume_bulk": ("runs:operate", "bulk", REASON, 409),
     "abort_bulk": ("runs:operate", "bulk", REASON, 409),
+    "list_rules": ("runs:read", "", None, 200),
+    "set_rule": ("retention:manage", "", REASON | {"subject": "event", "keeps": "for_ever"}, 201),
+    "rehearse_rule": ("retention:manage", "", {"subject": "event", "keeps": "for_ever"}, 200),
+    "preview_retention": ("retention:manage", "", {"most": 10}, 201),
+    "get_preview": ("runs:read", "retained", None, 200),
+    "list_holds": ("runs:read", "", None, 200),
+    "place_hold": ("retention:manage", "", REASON | {"everything": True}, 201),
+    "lift_hold": ("retention:manage", "retained", REASON, 200),
+    "list_erasures": ("runs:read", "", None, 200),
+    "request_erasure": ("retention:manage", "", REASON | {"everything": True}, 201),
+    "get_erasure": ("runs:read", "retained", None, 200),
 }
+NAMED = {"compensation_id": Compensation, "message_id": OutboxMessage, "bulk_id": Bulk, "preview_id": RetentionPreview,
+         "hold_id": LegalHold, "erasure_id": Erasure}  # fmt: skip
+"""What an address names besides runs, and the only row there is of it."""
 TARGETS = {"": State.QUEUED, "paused": State.QUEUED, "owing": State.CANCELLED, "messaged": State.QUEUED,
-           "bulk": State.QUEUED}  # fmt: skip
+           "bulk": State.QUEUED, "retained": State.QUEUED}  # fmt: skip
 """States of runs that stand for more than their name."""
 
 
@@ -128,8 +146,8 @@ def call(caller: Caller, operation: str, run: Run, wait: Wait):
     queued = run.effects.filter(state="queued").values_list("pk", flat=True).first()
     path = path.replace("{doubt_id}", str(run.doubts.values_list("pk", flat=True).first() or 1))
     path = path.replace("{seq}", "0")
-    for name, rows in (("compensation_id", Compensation), ("message_id", OutboxMessage), ("bulk_id", Bulk)):
-        path = path.replace(f"{{{name}}}", str(rows.objects.values_list("pk", flat=True).first() or 1))
+    for name, rows in NAMED.items():
+        path = path.replace(f"{{{name}}}", str(rows._default_manager.values_list("pk", flat=True).first() or 1))
     path = path.replace("{verb}", "retry").replace("{effect_id}", str(queued or 1)).replace("{name}", "ledger")
     return caller.send(method, path, CASES[operation][2])
 
@@ -153,6 +171,12 @@ def make_target(tenant, state: str) -> tuple[Run, Wait]:
         factories.make_compensation(factories.make_effect(run, state="succeeded"))
     if state == "messaged":
         factories.make_message(run, state="poisoned")
+    if state == "retained":
+        RetentionPreview.objects.create(
+            made_by="oli", as_of=factories.now(), tenant=tenant, rule=0, figures=NOTHING_DUE
+        )
+        LegalHold.objects.create(scope="tenant", tenant=tenant, placed_by="oli", reason="court")
+        Erasure.objects.create(tenant=tenant, label="customer", value="ann", requested_by="oli", reason="asked")
     if state == "bulk":
         capture.preview(verb("pause"), Selection(words="one", ids=[run.pk]), tenant=tenant, actor="oli")
     return run, factories.make_wait(run, kind="approval", name="delivery", facts="{}", facts_hash=FACTS,

@@ -10,7 +10,15 @@ from django.db import transaction
 
 from durableops.checkpoints.codec import check_key
 from durableops.engine.retention.words import reason_of
+from durableops.errors import DurableOpsError
 from runs.models import AuditEntry, Erasure, Relook, Tenant
+
+
+class ErasureNotFound(DurableOpsError):
+    """There is no such request for erasure in this tenant."""
+
+    code = "erasure.not_found"
+    http_status = 404
 
 
 def request(*, tenant: Tenant, label: str = "", value: str = "", actor: str, reason: str) -> Erasure:

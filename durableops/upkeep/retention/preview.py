@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from durableops.engine.database import Database
+from durableops.errors import DurableOpsError
 from durableops.upkeep.retention.cleaner import Between, Cleaned, Cleaner
 from runs.models import Cleanup, LegalHold, Relook, RetentionPreview, RetentionRule, Tenant
 
@@ -36,6 +37,13 @@ _VERDICTS = """
 SELECT v.run_id, v.data_class, v.workflow, v.seconds, v.rule, v.held, v.erasure, v.goes, v.due_at <= %(as_of)s
 FROM runs_retention_verdicts(%(ids)s, %(as_of)s) v WHERE NOT v.cleaned AND v.due_at <= %(as_of)s"""
 _COUNTS = "SELECT run_id, data_class, rows, bytes FROM runs_retention_counts(%s, %s::jsonb)"
+
+
+class PreviewNotFound(DurableOpsError):
+    """There is no such preview of retention in this tenant."""
+
+    code = "preview.not_found"
+    http_status = 404
 
 
 class Fetches(Protocol):
