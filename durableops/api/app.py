@@ -25,6 +25,7 @@ from durableops.api import (
     plans,
     problems,
     prompts,
+    quotas,
     retention,
     runs,
     story,
@@ -81,6 +82,7 @@ api.add_router("/events", events.router)
 api.add_router("/approvals", approvals.router)
 api.add_router("/clocks", clocks.router)
 api.add_router("/doubts", doubts.router)
+api.add_router("/quota", quotas.router)
 api.add_router("/systems", systems.router)
 api.add_router("/compensations", compensations.router)
 api.add_router("/messages", messages.router)

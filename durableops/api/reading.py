@@ -16,7 +16,8 @@ from durableops.api.auth import Client, no_such_run
 from durableops.api.paging import Position, fingerprint, from_cursor, to_cursor
 from durableops.api.schemas import Payload, RunPage, RunSummary
 from durableops.api.schemas import Run as RunOut
-from durableops.engine import budgeting
+from durableops.engine import budgeting, quota_view
+from durableops.engine.quotas import Owner
 from runs.models import Checkpoint, PauseSwitch, Run, Wait, Worker
 from runs.querysets import RunQuerySet
 from runs.states import State
@@ -34,7 +35,8 @@ def run_of(client: Client, run_id: UUID) -> RunOut:
     if run is None:
         raise no_such_run(run_id)
     waits = [] if run.is_terminal else list(Wait.objects.filter(run=run, state="open").order_by("-id")[:WAITS_SHOWN])
-    facts = why.Facts(run=run, now=clock.now(), waits=waits, switches=_switches(run), workers=_workers(run))
+    facts = why.Facts(run=run, now=clock.now(), waits=waits, switches=_switches(run), workers=_workers(run),
+                      quota=_quota(run))  # fmt: skip
     documents = {seq: (given, output) for seq, given, output in _documents(run)}
     sight = client.sees_payloads
     result = documents.get(run.head_seq, ("", None))[1] if run.state == State.SUCCEEDED else None
@@ -87,6 +89,11 @@ def _workers(run: Run) -> list[Worker]:
     if run.state != State.QUEUED:
         return []
     return list(Worker.objects.filter(ended_at=None).only("id", "plans")[:WORKERS_ASKED])
+
+
+def _quota(run: Run) -> quota_view.Seen | None:
+    due = run.state == State.QUEUED and run.due_at is not None and run.due_at <= clock.now()
+    return quota_view.of(Owner(tenant=run.tenant)) if due else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,6 +68,7 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "approve_approval": ("approvals:decide", "waiting", DECISION, 200),
     "refuse_approval": ("approvals:decide", "waiting", DECISION, 200),
     "add_budget_run": ("runs:operate", "queued", REASON | {"budget": {"tokens": 5}}, 409),
+    "get_quota": ("runs:read", "", None, 200),
     "list_clocks": ("runs:read", "", None, 200),
     "extend_run": ("runs:operate", "queued", REASON | {"deadline_at": "2036-01-01T00:00:00Z"}, 200),
     "extend_wait": ("runs:operate", "waiting", REASON | {"expires_at": "2036-01-01T00:00:00Z"}, 200),

@@ -72,7 +72,8 @@ def addresses():
     keeping(failed)
     parts = ["rules", "preview", "log", "holds", "erasures"]
     return [
-        "/overview/", "/runs/", "/runs/?q=foo:bar", "/runs/?view=people", "/workers/", "/pauses/",
+        "/overview/", "/runs/", "/runs/?q=foo:bar", "/runs/?view=people", "/workers/", "/pauses/", "/quotas/",
+        "/quotas/tenants/acme/",
         "/outbox/", "/outbox/?tenant=acme&destination=mail", f"/outbox/messages/{poison.pk}/",
         f"/outbox/messages/{delivered.pk}/", "/inbox/?queue=undelivered", "/webhooks/acme/",
         f"/webhooks/acme/{endpoint.pk}/", *(f"/retention/acme/?tab={part}" for part in parts),

@@ -82,6 +82,9 @@ ROUTES: dict[str, tuple[list[Any], set[str] | None, set[str] | None]] = {
     "worker_kill": (["worker"], None, OPERATORS),
     "start": ([], SOMEBODY, OPERATORS),
     "people": (["acme"], {"admin"}, {"admin"}),
+    "quotas": ([], SOMEBODY, None),
+    "quota_of_tenant": (["acme"], {"admin"}, {"admin"}),
+    "quota_of_resource": (["db-scan"], set(), set()),
     "pauses": ([], SOMEBODY, {"admin"}),
     "pause_lift": (["switch"], None, {"admin"}),
     "styleguide": ([], SOMEBODY, None),
@@ -169,7 +172,10 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
         "expires_at": f"{now().year + 2}-01-01T12:00",
         "scope": "tenant:acme",
         "tenant": "acme",
-        "act": {"webhook": "enable", "retention": "preview"}.get(route, "put"),
+        "act": {"webhook": "enable", "retention": "preview", "quota_of_tenant": "preview"}.get(route, "put"),
+        "weight": "2",
+        "priority_min": "0",
+        "priority_max": "10",
         "destination": "mail",
         "url": "https://93.184.216.34/in",
         "username": "new",
@@ -191,7 +197,8 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
         assert (answer.status_code, answer["Location"].split("?")[0]) == (302, "/sign-in/")
     else:
         # A member without the role is told so; for everybody else the run does not exist.
-        lost = 409 if route == "pause_lift" else 404
+        # A shared resource is everybody's, and only a superuser changes its quota.
+        lost = {"pause_lift": 409, "quota_of_resource": 403}.get(route, 404)
         assert answer.status_code == (403 if name in MEMBERS else lost)
 
 

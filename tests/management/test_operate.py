@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from django.core.management import CommandError, call_command
 
-from runs.models import AuditEntry, Doubt, IdempotencyRecord, PauseSwitch, Run, System, Tenant
+from runs.models import AuditEntry, Doubt, IdempotencyRecord, PauseSwitch, QuotaPolicy, Run, System, Tenant
 from runs.states import State
 from tests.factories import make_doubt, make_effect, make_run, make_tenant, make_wait, now
 
@@ -52,6 +52,19 @@ def test_deadline_and_the_end_of_a_wait_are_moved(tenant, clean_queue):
             operate("extend", str(run.pk), "--tenant", tenant.slug, "--until", wrong)
     with pytest.raises(CommandError, match="no open wait named 'nothing'"):
         operate("extend", str(run.pk), "--tenant", tenant.slug, "--until", "2036-01-01T00:00:00Z", "--wait", "nothing")
+
+
+def test_quota_of_a_tenant_and_of_a_resource_are_set(tenant, clean_queue, capsys):
+    of_tenant = ("set-quota", "--tenant", tenant.slug, "--set")
+    operate(*of_tenant, "running_cap=5", "--set", 'call_rates={"tool:a": 6}', "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert (told["of"], told["running_cap"], told["call_rates"]) == (tenant.slug, 5, {"tool:a": 6})
+    operate("set-quota", "--resource", "db-scan", "--set", "running_cap=2")
+    operate(*of_tenant, "running_cap=none")
+    found = {policy.resource: policy.running_cap for policy in QuotaPolicy.objects.all()}
+    assert found == {"": None, "db-scan": 2}
+    with pytest.raises(CommandError, match="is no limit"):
+        operate(*of_tenant, "running_cap=many")
 
 
 def in_doubt() -> Doubt:

@@ -9,12 +9,19 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from durableops.engine import commands, settlements
 from durableops.errors import DurableOpsError
-from durableops.management.operating import budgets, bulks, clocks, compensations, effects, messages, runs
+from durableops.management.operating import budgets, bulks, clocks, compensations, effects, messages, quotas, runs
 from durableops.management.operating.asked import Asked, Told, Verb
 from durableops.management.operating.plans import as_text
 
 VERBS: dict[str, Verb] = (
-    runs.VERBS | budgets.VERBS | clocks.VERBS | effects.VERBS | compensations.VERBS | messages.VERBS | bulks.VERBS
+    runs.VERBS
+    | budgets.VERBS
+    | clocks.VERBS
+    | effects.VERBS
+    | compensations.VERBS
+    | messages.VERBS
+    | bulks.VERBS
+    | quotas.VERBS
 )
 LISTED = ("poisoned", "pending", "done", "refused", "failed")
 
@@ -38,6 +45,8 @@ class Command(BaseCommand):
         parser.add_argument("--until", metavar="INSTANT", help="extend: the new end, such as 2026-12-24T18:00:00Z")
         parser.add_argument("--wait", metavar="NAME", help="extend: the wait whose end it is; else the run's deadline")
         parser.add_argument("--budget", metavar="UNIT=AMOUNT", action="append", help="add-budget: how much more")
+        parser.add_argument("--set", metavar="NAME=VALUE", action="append", help="set-quota: a limit, or none")
+        parser.add_argument("--resource", help="set-quota: the shared resource, instead of a tenant")
         parser.add_argument("--as", dest="how", choices=settlements.HOW, help="settle: what became of it")
         parser.add_argument("--downstream-id", default="", help="the other side's id of what was made")
         parser.add_argument("--result", help="settle: what the step gets, as JSON")
