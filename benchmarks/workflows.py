@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import httpx
 
-from benchmarks.marks import mark
-from durableops import Call, State, step, tool, workflow
+from benchmarks.marks import VARIABLE, mark
+from durableops import Call, Page, State, step, tool, workflow
 
 RESULT = ("6c1e9f0b7d5a" * 9)[:100]
 STEADY_STEP_SECONDS = 0.03
@@ -224,3 +225,18 @@ class PostOne:
     @step
     def act(run: Any) -> None:
         run.call(message, resource="it", n=0)
+
+
+STOP = "stop"
+"""Name of the file, beside the marks, that ends `bench-pages`."""
+
+
+@workflow(name="bench-pages", version=1, state=Named)
+class Pages:
+    """One page after the other, with nothing in between but their commits."""
+
+    @step
+    def turn(run: Any) -> None:
+        stop = Path(os.environ[VARIABLE]).with_name(STOP)
+        for _ in run.pages(lambda at: None if stop.exists() else Page(items=[at], next_cursor=at + 1), start=0):
+            mark("page", run.state.key)

@@ -14,6 +14,7 @@ SIZES = {
     "density": ["runs=20", "plain_runs=5", "seconds=0.2"],
     "engine": ["runs=3", "samples=2", "idle_seconds=0.2", "queued=1500"],
     "recovery": ["kills=1", "near_kills=1", "child_kills=1", "pool_kills=1"],
+    "retention": ["events=400", "checkpoints=200", "effects=100", "seconds=0.3", "vacuum_seconds=0"],
 }
 
 
