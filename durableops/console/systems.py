@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 
 from durableops.access import VERBS
 from durableops.console.access import WHO, Access
-from durableops.engine.system_view import Queued, Seen
+from durableops.engine.system_view import MOST_DOUBTS, OPEN_DOUBTS, Queued, Seen
 from runs.models import Doubt, IdempotencyRecord, Tenant
 
 NEWEST_CALLS = 1000
@@ -36,6 +37,9 @@ FROM (
         FROM runs_doubt d WHERE d.effect_id = n.id) d
     WHERE n.state NOT IN ('queued', 'withdrawn')
 ) x GROUP BY x.tool ORDER BY x.tool"""
+
+
+_DOUBTS = f"SELECT o.id FROM ({OPEN_DOUBTS}) o WHERE o.system = %(system)s ORDER BY o.since, o.id LIMIT %(most)s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +77,14 @@ def calls(name: str, tenants: Sequence[int]) -> list[Calls]:
 
 def doubts(name: str, tenants: Sequence[int]) -> list[Doubt]:
     """The oldest open doubts about calls to a system."""
-    rows = Doubt.objects.filter(tenant__in=tenants, settled_at=None, effect__system=name, effect__safety="legacy")
-    found = rows.select_related("effect", "run", "tenant").defer("effect__result")
-    return list(found.order_by("since", "id")[:DOUBTS_SHOWN])
+    params: dict[str, Any] = {
+        "tenants": list(tenants), "most_doubts": MOST_DOUBTS, "system": name, "most": DOUBTS_SHOWN,
+    }  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(_DOUBTS, params)
+        ids = [row[0] for row in cursor.fetchall()]
+    known = Doubt.objects.select_related("effect", "run", "tenant").defer("effect__result").in_bulk(ids)
+    return [known[pk] for pk in ids if pk in known]
 
 
 def places(queue: Sequence[Queued], access: Access) -> list[Place]:

@@ -11,8 +11,17 @@ from django.db import connection
 
 COUNT_CAP = 1000
 MOST_SHOWN = 200
+MOST_DOUBTS = 10_000
+"""Open ones of each tenant that are looked at."""
 
-_SYSTEMS = """
+# Open doubts are few among all calls: they lead to theirs one by one, and never the other way round.
+OPEN_DOUBTS = """
+SELECT d.id, d.since, x.system FROM unnest(%(tenants)s::int[]) t(id) CROSS JOIN LATERAL (
+    SELECT o.id, o.since, o.effect_id FROM runs_doubt o WHERE o.tenant_id = t.id AND o.settled_at IS NULL
+    ORDER BY o.since, o.id LIMIT %(most_doubts)s) d
+CROSS JOIN LATERAL (SELECT e.system FROM runs_effect e WHERE e.id = d.effect_id LIMIT 1) x"""
+_SYSTEMS = f"""
+WITH doubts AS MATERIALIZED (SELECT o.system, count(*) AS number FROM ({OPEN_DOUBTS}) o GROUP BY o.system)
 SELECT s.name, s.paused, s.paused_by, s.paused_reason, s.paused_at,
     (SELECT count(*) FROM (SELECT 1 FROM runs_effect o WHERE o.system = s.name AND o.state = 'queued'
         AND o.safety = 'legacy' LIMIT %(cap)s) x),
@@ -21,8 +30,7 @@ SELECT s.name, s.paused, s.paused_by, s.paused_reason, s.paused_at,
     (SELECT o.intended_at FROM runs_effect o WHERE o.system = s.name AND o.state = 'queued' AND o.safety = 'legacy'
         ORDER BY o.queue_order LIMIT 1),
     h.id, h.run_id, h.tool, h.resource, h.state, h.tenant_id = ANY(%(tenants)s), h.intended_at,
-    (SELECT count(*) FROM (SELECT 1 FROM runs_doubt d JOIN runs_effect e ON e.id = d.effect_id
-        WHERE d.tenant_id = ANY(%(tenants)s) AND d.settled_at IS NULL AND e.system = s.name LIMIT %(cap)s) x)
+    coalesce((SELECT least(d.number, %(cap)s) FROM doubts d WHERE d.system = s.name), 0)
 FROM runs_system s LEFT JOIN runs_effect h ON h.system = s.name AND h.holds_system
 WHERE EXISTS (SELECT 1 FROM runs_effect e WHERE e.system = s.name AND e.safety = 'legacy'
     AND e.tenant_id = ANY(%(tenants)s))
@@ -98,7 +106,7 @@ class Queued:
 def systems(tenants: Sequence[int]) -> list[Seen]:
     """Every system that these tenants ever had a call queued for, by name."""
     with connection.cursor() as cursor:
-        cursor.execute(_SYSTEMS, {"tenants": list(tenants), "cap": COUNT_CAP})
+        cursor.execute(_SYSTEMS, {"tenants": list(tenants), "cap": COUNT_CAP, "most_doubts": MOST_DOUBTS})
         rows = cursor.fetchall()
     return [_seen(row) for row in rows]
 

@@ -139,6 +139,21 @@ def test_pages_ask_little_and_the_same_for_a_long_queue(signed_in, ledger, addre
     assert counts[0] == counts[1] <= 12
 
 
+@pytest.mark.parametrize("address", [LIST, ONE])
+def test_pages_never_read_the_whole_table(signed_in, ledger, address):
+    make_doubt(called("in_doubt", holds_system=False))
+    viewer = signed_in("viewer")
+    with CaptureQueriesContext(connection) as captured:
+        text_of(viewer, address)
+    statements = [query["sql"] for query in captured if "runs_effect" in query["sql"]]
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        for sql in statements:
+            cursor.execute("EXPLAIN " + sql)
+            assert "Seq Scan on runs_effect" not in "\n".join(row[0] for row in cursor.fetchall()), sql
+    assert statements
+
+
 # Pausing and resuming.
 
 
