@@ -332,8 +332,9 @@ BREAKS: list[tuple[str, str]] = [
     ),
     (
         "run_past_its_queue_wait_has_met_its_policy",
-        """
-            UPDATE runs_run SET queue_expires_at = now() - interval '1 hour' WHERE state = 'queued'""",
+        f"""
+            UPDATE runs_run SET state = 'queued', due_at = now() - interval '1 hour',
+                queue_expires_at = now() - interval '1 hour' WHERE id = {PATIENT}""",
     ),
     (
         "expired_wait_is_closed",
