@@ -99,8 +99,14 @@ claimed AS (
 
 # A refused write takes no run: whoever lost its fence learns of that first.
 _IF_WRITTEN = "EXISTS (SELECT 1 FROM run)"
+# Finding nothing, the plain one tells whether the gated one may: an idle worker need not ask both.
+_ANSWERS = {
+    False: f"SELECT f.*, CASE WHEN f.id IS NULL THEN {turns.ARE_GATES} END FROM (SELECT 1) x"
+    " LEFT JOIN following f ON true",
+    True: "SELECT f.*, NULL::boolean FROM following f",
+}
 _CLAIM = {
-    (way, is_gated): f"WITH RECURSIVE {_ctes(chosen, way)} SELECT * FROM following"
+    (way, is_gated): f"WITH RECURSIVE {_ctes(chosen, way)} {_ANSWERS[is_gated]}"
     for way in offers.WAYS
     for is_gated, chosen in ((False, turns.plain("true")), (True, turns.gated("true")))
 }
@@ -155,13 +161,30 @@ class Taker:
         }
 
 
-def claim(cursor: Cursor, taker: Taker, *, limit: int = 1) -> list[Claimed]:
-    """Take up to `limit` due runs, the most urgent of each tenant in turn. Empty when nothing is claimable.
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """What a claim came to."""
+
+    runs: list[Claimed]
+    gates: bool
+    """Whether nothing was taken and a claim that keeps to quotas may still find something."""
+
+
+def take(cursor: Cursor, taker: Taker, *, limit: int = 1) -> Taken:
+    """Take up to `limit` due runs, the most urgent of each tenant in turn. None when nothing is claimable.
 
     Fewer than `limit` may mean that a tenant had less than its share: ask again until nothing comes.
     """
     cursor.execute(_CLAIM[taker.statement], taker.params(limit))
-    return [_claimed(row) for row in cursor.fetchall()]
+    rows = cursor.fetchall()
+    return Taken(
+        runs=[_claimed(row[:-1]) for row in rows if row[0] is not None], gates=any(bool(row[-1]) for row in rows)
+    )
+
+
+def claim(cursor: Cursor, taker: Taker, *, limit: int = 1) -> list[Claimed]:
+    """The runs that `take` takes."""
+    return take(cursor, taker, limit=limit).runs
 
 
 def claimable(cursor: Cursor, *, isolated: bool, most: int) -> int:

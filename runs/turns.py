@@ -49,6 +49,11 @@ def _round(following: str, *, more: str = "", joins: str = "", is_open: str = _N
 )"""
 
 
+_WITH_RESOURCE = f"EXISTS (SELECT 1 FROM runs_run r WHERE {_DUE} AND r.resource > '' LIMIT 1)"
+ARE_GATES = f"(EXISTS (SELECT 1 FROM runs_quota_policy) OR {_WITH_RESOURCE})"
+"""Whether the plain statement takes nothing for a reason that the gated one knows more about."""
+
+
 def plain(only_if: str) -> str:
     """Turns and `chosen` where there are no quotas. `only_if` is a condition for taking anything at all."""
     following = f"""
@@ -59,7 +64,7 @@ def plain(only_if: str) -> str:
 turn AS (
     SELECT %(after)s::bigint AS tenant_id, false AS again, 0 AS number, false AS is_open
     WHERE {only_if} AND {_TAKER_MAY} AND NOT EXISTS (SELECT 1 FROM runs_quota_policy)
-        AND NOT EXISTS (SELECT 1 FROM runs_run r WHERE {_DUE} AND r.resource > '' LIMIT 1)
+        AND NOT {_WITH_RESOURCE}
     {_round(following)},
 chosen AS MATERIALIZED (SELECT * FROM (
     SELECT c.id, c.due_at, 1 AS weight, NULL::smallint AS slot, NULL::smallint AS resource_slot

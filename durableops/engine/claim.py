@@ -7,13 +7,18 @@ from uuid import UUID
 from durableops.engine.database import Database
 from durableops.engine.queues import leave_effects
 from runs import claiming
-from runs.claiming import Claimed, Taker
+from runs.claiming import Claimed, Taken, Taker
 from runs.transitions import fire_many
 
 
 def claim_next(database: Database, *, taker: Taker, limit: int = 1) -> list[Claimed]:
     """Take the most urgent due runs, tenants in turn. Empty when nothing is claimable. Raises ConnectionLost."""
-    return database.retrying(lambda cursor: claiming.claim(cursor, taker, limit=limit))
+    return take_next(database, taker=taker, limit=limit).runs
+
+
+def take_next(database: Database, *, taker: Taker, limit: int = 1) -> Taken:
+    """The same, and whether another kind of claim may still find something."""
+    return database.retrying(lambda cursor: claiming.take(cursor, taker, limit=limit))
 
 
 _SIBLINGS_WAIT = """

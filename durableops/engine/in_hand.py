@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from durableops.engine.claim import claim_next, release_unheld
+from durableops.engine.claim import release_unheld, take_next
 from durableops.engine.database import Database
 from durableops.engine.hand import Hand
 from durableops.engine.offers import Offer
@@ -73,12 +73,12 @@ class InHand:
         """Take as many runs as there are places. Empty when nothing is claimable. Raises ConnectionLost."""
         self.offer.keep(database, at_once=self.offer.is_crowded)
         with self.claiming():
-            found = self._claim_next(database)
-            if not found:
+            found, gates = self._claim_next(database)
+            if not found and (self._gated or gates):
                 # Where it found nothing one way, the other tells; and whoever finds nothing at all begins with the
                 # cheaper way again.
                 self._gated = not self._gated
-                found = self._claim_next(database)
+                found, _ = self._claim_next(database)
                 self._gated = self._gated and bool(found)
             self.served(found)
             with self._changed:
@@ -86,11 +86,15 @@ class InHand:
                 self._held += new
         return new
 
-    def _claim_next(self, database: Database) -> list[Claimed]:
+    def _claim_next(self, database: Database) -> tuple[list[Claimed], bool]:
+        """What can be taken one way, and whether the gated way may still find something."""
+        gates = False
         for _ in range(self.offer.ways):
-            if found := claim_next(database, taker=self.taker(), limit=self.free):
-                return found
-        return []
+            taken = take_next(database, taker=self.taker(), limit=self.free)
+            if taken.runs:
+                return taken.runs, False
+            gates = gates or taken.gates
+        return [], gates
 
     def served(self, claimed: list[Claimed]) -> None:
         """Note whose turn it was, and whether it is over: a tenant of weight three is served three times in a row."""

@@ -226,7 +226,7 @@ def test_claim_whose_answer_was_lost_is_handed_back_and_the_run_goes_on(engine, 
         def a(run: Any):
             return 1
 
-    real = in_hand.claim_next  # type: ignore[attr-defined]  # imported there
+    real = in_hand.take_next  # type: ignore[attr-defined]  # imported there
     seen: list[Any] = []
 
     def lost(database: Any, **options: Any) -> Any:
@@ -237,7 +237,7 @@ def test_claim_whose_answer_was_lost_is_handed_back_and_the_run_goes_on(engine, 
             raise ConnectionLost("the answer to the claim was lost")
         return found
 
-    monkeypatch.setattr(in_hand, "claim_next", lost)
+    monkeypatch.setattr(in_hand, "take_next", lost)
     run = engine.run("one")
     assert run.state == "succeeded"
     assert events_of(run) == ["start", "claim", "hand_back", "claim", "succeed"]

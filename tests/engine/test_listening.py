@@ -23,9 +23,10 @@ def test_an_error_of_the_engine_itself_ends_the_worker_instead_of_leaving_its_ru
     claims = [[SimpleNamespace(run_id=uuid7(), tenant_id=1, weight=1)]]
 
     def claim(*_: object, **__: object):
-        return claims.pop() if claims else sys.exit("the worker went on and left its run behind")
+        found = claims.pop() if claims else sys.exit("the worker went on and left its run behind")
+        return SimpleNamespace(runs=found, gates=False)
 
-    monkeypatch.setattr(in_hand, "claim_next", claim)
+    monkeypatch.setattr(in_hand, "take_next", claim)
     monkeypatch.setattr(listening, "advance", fail)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     listener = Listener(worker_id=uuid7(), stopping=Stopping())

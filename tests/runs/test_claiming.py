@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from runs import claiming
 from runs.claiming import claim
-from runs.models import PauseSwitch, Receipt, RunEvent
+from runs.models import PauseSwitch, QuotaPolicy, Receipt, Run, RunEvent
 from runs.states import State
 from tests.factories import make_run, make_taker, make_tenant, make_worker, now
 
@@ -173,3 +174,19 @@ def test_tenant_whose_runs_are_all_locked_does_not_stop_the_others(take, second)
 def test_each_kind_of_worker_takes_its_own_kind_of_run(take, isolated):
     runs = {kind: make_run(isolated=kind) for kind in (False, True)}
     assert [taken.run_id for taken in take(make_worker(), limit=5, isolated=isolated)] == [runs[isolated].pk]
+
+
+def test_claim_that_finds_nothing_tells_whether_one_that_keeps_to_quotas_may(database):
+    taker = make_taker(make_worker(), gated=False)
+    assert take_once(database, taker).gates is False
+    make_run(resource="db-scan")
+    taker = make_taker(make_worker(), gated=False)
+    told = take_once(database, taker)
+    assert (told.runs, told.gates) == ([], True)
+    Run.objects.update(state="cancelled", due_at=None, finished_at=now())
+    QuotaPolicy.objects.create(tenant=make_tenant(), updated_by="ann")
+    assert take_once(database, taker).gates is True
+
+
+def take_once(database, taker):
+    return database.retrying(lambda cursor: claiming.take(cursor, taker))
