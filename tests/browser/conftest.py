@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.conf import settings
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from runs.models import Membership
 from tests import browser as chromium_finder
 from tests.factories import make_person
+
+PATIENCE_MILLISECONDS = 60_000
+"""How long a page may take to get there: two processes of the suite and what they start share the machine."""
+expect.set_options(timeout=PATIENCE_MILLISECONDS)
 
 
 @pytest.fixture(scope="package")  # not longer: its loop would go on running in the thread of every later test
@@ -43,7 +47,7 @@ def visit(chrome: Browser, live_server) -> Iterator[Callable[..., Page]]:
         context.add_cookies(
             [{"name": "sessionid", "value": client.cookies[settings.SESSION_COOKIE_NAME].value, "url": live_server.url}]
         )
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(PATIENCE_MILLISECONDS)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
