@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from durableops.api.schemas import Gate, Why
-from durableops.engine.quota_view import Seen
+from durableops.engine.quota_view import Cap
 from durableops.masking import mask_text
 from runs.models import PauseSwitch, Run, Wait, Worker
 from runs.states import State
@@ -37,8 +37,8 @@ class Facts:
     switches: Sequence[PauseSwitch] = ()
     workers: Sequence[Worker] = ()
     """Living workers; asked for only while the run is queued."""
-    quota: Seen | None = None
-    """Its tenant's quota; asked for only while the run is queued."""
+    cap: Cap | None = None
+    """Its tenant's cap; asked for only while the run is queued and due."""
 
 
 def tell(facts: Facts) -> Why:
@@ -104,9 +104,9 @@ def _gates(facts: Facts) -> list[Gate]:
         gates.append(Gate(code="workers.none", detail="no worker is alive"))
     elif run.state == State.QUEUED and not any(_can_run(worker, run) for worker in facts.workers):
         gates.append(Gate(code="workers.version", detail=_no_version(run)))
-    quota = facts.quota
-    if quota is not None and quota.cap is not None and quota.running >= quota.cap:
-        detail = f"{quota.running} of at most {quota.cap} runs of its tenant are running, and {quota.waiting} wait"
+    cap = facts.cap
+    if cap is not None and cap.running >= cap.most:
+        detail = f"{cap.running} of at most {cap.most} runs of its tenant are running, and {cap.waiting} wait"
         gates.append(Gate(code="quota.tenant", detail=detail, since=run.due_at))
     return gates
 

@@ -13,7 +13,7 @@ from runs.states import State
 from tests import factories
 from tests.api.clients import Caller, read
 
-MOST_QUERIES = 6
+MOST_QUERIES = 8
 
 
 def test_first_start_answers_201_with_the_run_and_where_it_is(caller):
@@ -315,7 +315,7 @@ def statements(work) -> int:
     return len([query for query in captured if not query["sql"].startswith(control)])
 
 
-def test_no_reading_or_starting_address_needs_more_than_six_statements(caller, acme):
+def test_no_reading_or_starting_address_needs_more_than_eight_statements(caller, acme):
     run = factories.make_run(tenant=acme)
     waiting = factories.make_run(state=State.WAITING, tenant=acme)
     for _ in range(20):
