@@ -61,10 +61,27 @@ def on_database(url: str, name: str) -> str:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
     """Before the test database is made: end the sessions that processes of a killed suite left in it."""
-    name = connection.creation._get_test_db_name()  # type: ignore[attr-defined]
-    url = on_database(settings.DATABASE_OWNER_URL or settings.DATABASE_URL, "postgres")
-    with psycopg.connect(url, autocommit=True) as server:
-        server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+    end_sessions_in(connection.creation._get_test_db_name())  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """Before the test database is dropped: end the sessions of threads that outlived their tests."""
+    yield
+    name = str(connection.settings_dict["NAME"])
+    connection.close()
+    end_sessions_in(name)
+
+
+def end_sessions_in(database: str) -> None:
+    """End what the suite's roles still have open in a database: each may end its own."""
+    for url in dict.fromkeys(filter(None, (settings.DATABASE_OWNER_URL, settings.DATABASE_URL))):
+        with psycopg.connect(on_database(url, "postgres"), autocommit=True) as server:
+            server.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = %s AND usename = current_user",
+                (database,),
+            )
 
 
 @pytest.fixture
