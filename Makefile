@@ -20,10 +20,11 @@ demo: migrated ## the batch import on real data, a worker killed half-way (ONCE=
 	@$(PYTHON_BIN) -m examples.demo
 
 test: servers browser ## the whole test suite, in two processes (ARGS="-k name" narrows it)
-	@$(PYTHON_BIN) -m pytest -n 2 $(ARGS)
+	@$(PYTHON_BIN) -m pytest -n 2 -m "not long" $(ARGS)
 
-drill: migrated ## every failure drill, longer
+drill: migrated ## every failure drill, longer, and every way in which one must fail
 	@$(PYTHON_BIN) manage.py drill all
+	@$(PYTHON_BIN) -m pytest -m long tests/drills
 
 check: servers ## format, lint, types, import contracts, missing migrations
 	@$(PYTHON_BIN) -m ruff format --check .

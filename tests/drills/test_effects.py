@@ -33,14 +33,27 @@ def test_calls_of_every_class_survive_a_kill_at_every_moment(play: Callable[...,
 @pytest.mark.parametrize(
     ("without", "row", "broken", "said"),
     [
-        (
+        pytest.param(
             "intent",
             "keyed-one",
             "every_repeat_is_explained",
             "'keyed-one in_flight 1' was sent 2 times, of which 1 are explained",
+            marks=pytest.mark.long,
         ),
-        ("key", "keyed-one", "no_duplicate_unseen", "'keyed-one in_flight 1' is there 2 times"),
-        ("reason", "keyed-one", "every_repeat_is_explained", "was sent 2 times, of which 1 are explained"),
+        pytest.param(
+            "key",
+            "keyed-one",
+            "no_duplicate_unseen",
+            "'keyed-one in_flight 1' is there 2 times",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "reason",
+            "keyed-one",
+            "every_repeat_is_explained",
+            "was sent 2 times, of which 1 are explained",
+            marks=pytest.mark.long,
+        ),
         ("doubt", "legacy-one", "no_duplicate_unseen", "'legacy-one in_flight 1' is there 2 times"),
     ],
 )

@@ -44,6 +44,7 @@ def test_without_the_fence_the_drill_fails_because_a_late_worker_wrote(play: Cal
     assert "was refused 0 times" in outcome.told("late_result_refused")
 
 
+@pytest.mark.long
 def test_without_the_intent_the_drill_fails_because_the_desk_knew_a_key_and_we_did_not(play: Callable[..., Outcome]):
     outcome = play(seed=SEED, without="intent")
 
@@ -61,6 +62,7 @@ def no_unique_slot(database_url: str):
         owner.execute("ALTER TABLE runs_effect ADD CONSTRAINT effect_slot_unique UNIQUE (slot)")
 
 
+@pytest.mark.long
 def test_without_the_unique_slot_the_drill_fails_because_a_second_record_was_accepted(
     no_unique_slot: None, play: Callable[..., Outcome]
 ):
