@@ -37,7 +37,7 @@ class Compensations(ClaimedQueue):
 
     table, since = "runs_compensation", "owed_at"
     open = f"q.state NOT IN ('done', 'waived') AND {_WAITS_FOR_A_PERSON}"
-    model, claims, unclaims = Compensation, compensating.claim, compensating.unclaim
+    claims, unclaims = compensating.claim, compensating.unclaim
 
     def rows(self) -> QuerySet[Compensation]:
         return Compensation.objects.select_related("effect", "run", "tenant").defer("effect__result")

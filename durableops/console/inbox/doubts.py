@@ -33,7 +33,7 @@ class Doubts(ClaimedQueue):
     )
 
     table, open, since = "runs_doubt", "q.settled_at IS NULL", "since"
-    model, claims, unclaims = Doubt, engine.claim, engine.unclaim
+    claims, unclaims = engine.claim, engine.unclaim
 
     def rows(self) -> QuerySet[Doubt]:
         return Doubt.objects.select_related("effect", "run", "tenant").defer("effect__result")

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from django.db import connection
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 from django.http import Http404
 
 from durableops.console.access import Access
@@ -34,6 +34,8 @@ class KeysetQueue(Queue):
     """Which rows wait for a person: a condition on the row `q` that an index of open ones knows."""
     since: ClassVar[str] = ""
     """The column they are ordered by, before their number; empty where the number alone says it."""
+    mine: ClassVar[str] = "q.claimed_by = %(me)s"
+    """Which of them somebody is on."""
 
     @abstractmethod
     def rows(self) -> QuerySet[Any]:
@@ -61,7 +63,7 @@ class KeysetQueue(Queue):
         sql = _PAGE.format(
             table=self.table, open=self.open, columns=columns, outer=columns.replace("q.", "x."),
             after="%(since)s, %(after)s" if self.since else "%(after)s",
-            mine="AND q.claimed_by = %(me)s" if asked.mine and self.can_be_claimed else "",
+            mine=f"AND {self.mine}" if asked.mine and self.can_be_claimed else "",
         )  # fmt: skip
         params = {
             "tenants": list(asked.tenants), "since": since, "after": after, "limit": frame.PER_PAGE + 1,
@@ -89,7 +91,6 @@ class KeysetQueue(Queue):
 class ClaimedQueue(KeysetQueue):
     """One whose entries are claimed and let go of by verbs of the engine."""
 
-    model: ClassVar[type[Model]]
     claims: ClassVar[Callable[..., Any]]
     unclaims: ClassVar[Callable[..., Any]]
 
@@ -102,7 +103,7 @@ class ClaimedQueue(KeysetQueue):
     def _tenant_of(self, key: str, tenants: Sequence[int]) -> Tenant:
         """The tenant of an entry, if it is one of these. Raises Http404."""
         number = key if key.isdecimal() and len(key) < 19 else 0
-        found = Tenant.objects.filter(pk__in=self.model._default_manager.filter(pk=number).values("tenant")).first()
+        found = Tenant.objects.filter(pk__in=self.rows().filter(pk=number).values("tenant")).first()
         if found is None or found.pk not in tenants:
             raise Http404("There is nothing of this kind here.")
         return found

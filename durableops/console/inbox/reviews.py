@@ -38,7 +38,7 @@ class Reviews(ClaimedQueue):
     )
 
     table, open, since = "runs_review", "q.closed_at IS NULL", "found_at"
-    model, claims, unclaims = Review, reshaping.claim, reshaping.unclaim
+    claims, unclaims = reshaping.claim, reshaping.unclaim
 
     def rows(self) -> QuerySet[Review]:
         return Review.objects.select_related("run", "tenant", "plan", "target")
