@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Concatenate
 from urllib.parse import quote, urlsplit
 from zoneinfo import ZoneInfo
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -20,7 +20,7 @@ from django_htmx.middleware import HtmxDetails
 from durableops.access import Permission
 from durableops.console import demo
 from durableops.console.access import Access, NotAllowed, access_of
-from durableops.errors import NotPermitted
+from durableops.errors import DurableOpsError, InputRefused, NotPermitted
 
 YEAR_SECONDS = 365 * 24 * 3600
 """How long a browser remembers how the pages shall look."""
@@ -99,6 +99,19 @@ def refusal(request: ConsoleRequest, text: str, *, status: int) -> HttpResponse:
     if request.htmx:
         return notice(request, text, kind="error", status=status)
     return render(request, "console/refused.html", {"text": text, "status": status}, status=status)
+
+
+def chosen[A](request: ConsoleRequest, acts: Mapping[str, A]) -> A:
+    """What a form of a page with several asks for. Raises Http404."""
+    act = acts.get(request.POST.get("act", ""))
+    if act is None:
+        raise Http404("There is no such verb.")
+    return act
+
+
+def status_of(refused: DurableOpsError) -> int:
+    """As what a page answers that shows a refusal beside its form: input that makes no sense is no bad request here."""
+    return 422 if isinstance(refused, InputRefused) else refused.http_status
 
 
 def said(request: ConsoleRequest, text: str) -> None:

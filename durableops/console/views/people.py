@@ -13,7 +13,7 @@ from durableops import clock, tokens
 from durableops.access import SCOPES, Permission
 from durableops.console import members
 from durableops.console.access import NotAllowed
-from durableops.console.http import ConsoleRequest, context_for, page, said
+from durableops.console.http import ConsoleRequest, chosen, context_for, page, said, status_of
 from durableops.errors import DurableOpsError, InputRefused
 from runs.models import ApiToken, Membership, Tenant
 from runs.models.access import Role
@@ -27,15 +27,11 @@ def show(request: ConsoleRequest, slug: str) -> HttpResponse:
     tenant = administered_tenant(request, slug)
     if request.method == "GET":
         return _answer(request, tenant)
-    act = _ACTS.get(request.POST.get("act", ""))
-    if act is None:
-        raise Http404("There is no such verb.")
+    act = chosen(request, _ACTS)
     try:
         text, secret = act(request, tenant)
-    except InputRefused as refused:
-        return _answer(request, tenant, wrong=str(refused), status=422)
     except DurableOpsError as refused:
-        return _answer(request, tenant, wrong=str(refused), status=refused.http_status)
+        return _answer(request, tenant, wrong=str(refused), status=status_of(refused))
     if secret:
         return _answer(request, tenant, secret=secret, told=text)
     said(request, text)

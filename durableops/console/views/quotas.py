@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from durableops import clock
 from durableops.access import Permission
 from durableops.console.access import NotAllowed
-from durableops.console.http import ConsoleRequest, context_for, page, said
+from durableops.console.http import ConsoleRequest, context_for, page, said, status_of
 from durableops.console.views.people import administered_tenant
 from durableops.engine import quota_view, quotas
 from durableops.engine.quotas import FIELDS, OF_RESOURCES, Owner
@@ -71,8 +71,7 @@ def _policy(request: ConsoleRequest, owner: Owner) -> HttpResponse:
             owner, changes, actor=request.access.actor, reason=reason, made_from=_number("version", given["version"])
         )
     except (DurableOpsError, KeyError) as refused:
-        status = refused.http_status if isinstance(refused, DurableOpsError) else 400
-        status = 422 if isinstance(refused, InputRefused) else status
+        status = status_of(refused) if isinstance(refused, DurableOpsError) else 400
         return _answer(request, owner, given=given, wrong=str(refused), status=status)
     said(request, f"The quota of {owner} was changed. It holds for the next claim; rates follow within a second.")
     return redirect("console:quotas")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
@@ -14,7 +14,7 @@ from durableops import clock
 from durableops.access import Permission
 from durableops.console import retention
 from durableops.console.access import NotAllowed
-from durableops.console.http import ConsoleRequest, context_for, page, said
+from durableops.console.http import ConsoleRequest, chosen, context_for, page, said, status_of
 from durableops.console.views.people import administered_tenant
 from durableops.engine.retention import erasures, holds, rules
 from durableops.engine.retention.lengths import Length, parse
@@ -38,14 +38,11 @@ def show(request: ConsoleRequest, slug: str) -> HttpResponse:
     tenant = administered_tenant(request, slug)
     if request.method == "GET":
         return _answer(request, tenant)
-    act = _ACTS.get(request.POST.get("act", ""))
-    if act is None:
-        raise Http404("There is no such verb.")
+    act = chosen(request, _ACTS)
     try:
         done = act(request, tenant)
     except DurableOpsError as refused:
-        status = 422 if isinstance(refused, InputRefused) else refused.http_status
-        return _answer(request, tenant, wrong=str(refused), status=status)
+        return _answer(request, tenant, wrong=str(refused), status=status_of(refused))
     return done if isinstance(done, HttpResponse) else _answer(request, tenant, **done)
 
 

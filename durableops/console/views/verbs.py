@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -147,7 +146,7 @@ def _ask(request: ConsoleRequest, run: Run, verb: actions.Verb, *, wrong: str = 
     plan = _plan(verb.name, run) if verb.name in actions.GUARDED else None
     means = actions.consequences(verb.name, run, unsettled=unsettled, children=children)
     context = {
-        **context_for(request, "runs"), "run": run, "verb": replace(verb), "wrong": wrong, "fits": fits,
+        **context_for(request, "runs"), "run": run, "verb": verb, "wrong": wrong, "fits": fits,
         "means": means + (guarding.meanings(plan) if plan else []), "plan_hash": plan.hash if plan else "",
         "asks_what_was_done": plan is not None and verb.name in ("cancel", "reject") and bool(plan.of("undo", "task")),
         "asks_deadline": verb.name == "extend"

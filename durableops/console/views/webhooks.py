@@ -14,7 +14,7 @@ from durableops import clock
 from durableops.access import Permission
 from durableops.authoring import registry
 from durableops.console import outbox
-from durableops.console.http import ConsoleRequest, context_for, page, said
+from durableops.console.http import ConsoleRequest, chosen, context_for, page, said, status_of
 from durableops.console.views.people import administered_tenant
 from durableops.engine import endpoints
 from durableops.errors import DurableOpsError, EndpointNotFound, InputRefused
@@ -46,14 +46,11 @@ def endpoint(request: ConsoleRequest, slug: str, endpoint_id: UUID) -> HttpRespo
     found = _find(tenant, endpoint_id)
     if request.method == "GET":
         return _one(request, tenant, found)
-    act = _ACTS.get(request.POST.get("act", ""))
-    if act is None:
-        raise Http404("There is no such verb.")
+    act = chosen(request, _ACTS)
     try:
         text, secret = act(request, tenant, found)
     except DurableOpsError as refused:
-        status = 422 if isinstance(refused, InputRefused) else refused.http_status
-        return _one(request, tenant, found, wrong=str(refused), status=status)
+        return _one(request, tenant, found, wrong=str(refused), status=status_of(refused))
     if secret:
         return _one(request, tenant, _find(tenant, endpoint_id), secret=secret)
     said(request, text)
