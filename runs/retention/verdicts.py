@@ -177,16 +177,20 @@ BEGIN RETURN QUERY
                  WHEN coalesce(x.unknown, false) THEN greatest(x.due_at, p_as_of + interval '{RECHECK}')
                  ELSE greatest(x.due_at, x.until) END AS free
         FROM each_class x
-    ), others AS (
-        -- The run's row goes with the last of its data.
-        SELECT j.id, max(j.free) AS free,
-            array_agg('class:' || j.subject ORDER BY j.subject) FILTER (WHERE NOT j.may_go) AS stay
-        FROM judged j WHERE j.subject <> 'effect_key' AND NOT j.cleaned GROUP BY 1
+    ), whole AS (
+        -- The run's row goes with the last of its data. A window and not a join: without statistics a join of this with
+        -- itself is planned for one row, and takes the square of them.
+        SELECT j.*, max(j.free) FILTER (WHERE j.subject <> 'effect_key' AND NOT j.cleaned) OVER of_run AS others_free,
+            array_agg('class:' || j.subject) FILTER (
+                WHERE j.subject <> 'effect_key' AND NOT j.cleaned AND NOT j.may_go) OVER of_run AS stay
+        FROM judged j
+        WINDOW of_run AS (PARTITION BY j.id ORDER BY j.subject
+                          ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
     )
     SELECT j.id, j.subject, j.tenant_id, j.workflow, j.due_at, j.seconds, j.rule,
-        CASE WHEN j.subject = 'effect_key' THEN j.holders || coalesce(o.stay, '{{}}') ELSE j.holders END,
-        CASE WHEN j.subject = 'effect_key' THEN greatest(j.free, o.free) ELSE j.free END,
-        j.erasure, j.cleaned, j.may_go AND NOT j.cleaned AND (j.subject <> 'effect_key' OR o.stay IS NULL)
-    FROM judged j LEFT JOIN others o ON o.id = j.id;
+        CASE WHEN j.subject = 'effect_key' THEN j.holders || coalesce(j.stay, '{{}}') ELSE j.holders END,
+        CASE WHEN j.subject = 'effect_key' THEN greatest(j.free, j.others_free) ELSE j.free END,
+        j.erasure, j.cleaned, j.may_go AND NOT j.cleaned AND (j.subject <> 'effect_key' OR j.stay IS NULL)
+    FROM whole j;
 END $$;
 """
