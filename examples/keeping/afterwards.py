@@ -19,6 +19,7 @@ from runs.models import Run
 from runs.states import TERMINAL
 
 GO_ON_WITHIN_SECONDS = 60.0
+LOOK_EVERY_SECONDS = 0.1
 REOPENED = 3
 
 
@@ -37,6 +38,7 @@ def go_on(stage: Stage, maker: Maker) -> int:
     comes_true(
         lambda: Run.objects.filter(pk__in=wanted, state="succeeded").count() == len(wanted),
         within=GO_ON_WITHIN_SECONDS,
+        every=LOOK_EVERY_SECONDS,
     )
     done = Run.objects.filter(pk__in=wanted, state="succeeded").count()
     stage.checks.equal("what_was_kept_goes_on", done, len(wanted), "open and reopened runs that came to their end")

@@ -137,7 +137,7 @@ def cells(*, short: bool) -> Iterator[Cell]:
         yield from (Cell(state, held_by, hours) for hours in (1, 400 * 24))
     for number, held_by in enumerate((*HOLDS, *NO_MORE)):
         states = _some(number, held_by) if short else ENDED
-        old = [min(ages()), max(ages())] if short and held_by in NO_MORE[1:] else ages()
+        old = _some_ages(held_by) if short else ages()
         yield from (Cell(state, held_by, hours) for state, hours in product(states, old))
 
 
@@ -147,3 +147,9 @@ def _some(number: int, held_by: str) -> tuple[str, ...]:
     if held_by == "may be reopened":
         return ("failed", "cancelled")
     return (ENDED[number % len(ENDED)],)
+
+
+def _some_ages(held_by: str) -> list[int]:
+    """With nothing that holds it, both sides of every window; else the youngest, one half-way and the oldest."""
+    all_of_them = ages()
+    return all_of_them if held_by == NOTHING else [all_of_them[0], DAYS["checkpoint"] * 24 + 1, all_of_them[-1]]

@@ -49,7 +49,7 @@ class RetentionDrill(Drill):
             plans=people.plans(),
             tenant=mine,
             held_tenant=held,
-            dead=people.dead_worker(stage),
+            dead=people.dead_worker(),
         )
         maker.make(list(cells(short=stage.short)))
         looking = Database(name="drill")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +23,8 @@ from runs.models import Decision
 
 BETWEEN = (Point.BEFORE_CLEANING, Point.AFTER_CLEANING)
 AT_FILES = (Point.BEFORE_FILE_REMOVED, Point.AFTER_FILE_REMOVED)
-DONE_WITHIN_SECONDS = 180.0
+DONE_WITHIN_SECONDS = 60.0
+LOOK_EVERY_SECONDS = 0.02
 _WAITS = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'durableops retention command' AND wait_event_type = 'Lock'"""
@@ -47,7 +48,7 @@ def scenes(stage: Stage) -> list[Scene]:
     """Every point once, those of the files last: they are passed when all the rows have gone."""
     if stage.short:
         return [
-            Scene(Point.BEFORE_CLEANING, 2), Scene(None), Scene(Point.AFTER_CLEANING),
+            Scene(None), Scene(Point.BEFORE_CLEANING, 2), Scene(Point.AFTER_CLEANING),
             Scene(Point.BEFORE_FILE_REMOVED, 2), Scene(Point.AFTER_FILE_REMOVED, 3),
         ]  # fmt: skip
     between = [Scene(point, nth) for point in BETWEEN for nth in (1, stage.random.randint(2, 4))]
@@ -90,15 +91,19 @@ class Cleaners:
         """Kill one whose statement waits for a row of the run that comes first; what it began ends without it."""
         with transaction.atomic():
             first = Decision.objects.filter(run__in=list(among)).order_by("run__finished_at", "run_id", "id")[:1]
-            list(Decision.objects.select_for_update().filter(pk__in=[one.pk for one in first]))
+            if not Decision.objects.select_for_update().filter(pk__in=[one.pk for one in first]):
+                raise DrillStopped("no decision is left that a cleaner would have to wait for.")
             process = self._begin("")
             until(
                 lambda: self._count(_WAITS), wanted="a statement of the cleaner's that waits",
-                within=DONE_WITHIN_SECONDS,
+                within=DONE_WITHIN_SECONDS, every=LOOK_EVERY_SECONDS, meanwhile=partial(_is_there, process),
             )  # fmt: skip
             os.kill(process, signal.SIGKILL)
             status, _ = self._end()
-        until(lambda: not self._count(_THERE), wanted="the end of what it had begun", within=DONE_WITHIN_SECONDS)
+        until(
+            lambda: not self._count(_THERE), wanted="the end of what it had begun", within=DONE_WITHIN_SECONDS,
+            every=LOOK_EVERY_SECONDS,
+        )  # fmt: skip
         return status
 
     def _begin(self, points: str) -> int:
@@ -115,15 +120,19 @@ class Cleaners:
         return int(said["status"]), told
 
     def _line(self) -> dict[str, Any]:
-        out = self._nursery.process.stdout
-        assert out is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(out, selectors.EVENT_READ)
-            line = out.readline() if selector.select(DONE_WITHIN_SECONDS) else ""
-        if not line.strip():
+        line = self._nursery.line(within=DONE_WITHIN_SECONDS)
+        if not line:
             raise DrillStopped(f"the cleaners said nothing within {DONE_WITHIN_SECONDS:g} s; see their log.")
         found: dict[str, Any] = json.loads(line)
         return found
 
     def _count(self, query: str) -> int:
         return int(self._looking.fetch(query)[0][0])
+
+
+def _is_there(process: int) -> None:
+    """Raises DrillStopped when the cleaner has come to its end."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        raise DrillStopped("the cleaner came to its end and waited for nothing.") from None

@@ -14,7 +14,6 @@ from durableops.engine import commands
 from durableops.engine.plans import plan_id
 from durableops.engine.retention import holds, rules
 from durableops.upkeep.drills.company import ACTOR
-from durableops.upkeep.drills.stage import Stage
 from examples.keeping.cells import DAYS, REOPEN_DAYS
 from examples.keeping.making import HELD, Maker
 from examples.keeping.workflows import PLAIN, REOPENABLE
@@ -86,12 +85,14 @@ def lift_holds(maker: Maker) -> None:
         holds.lift(hold.pk, tenant=hold.tenant, actor=ACTOR, reason=WHY)
 
 
-def dead_worker(stage: Stage) -> Worker:
+def dead_worker() -> Worker:
     """One that held runs, and has gone without a word."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT nextval('runs_worker_number')")
+        number = cursor.fetchone()[0]
     return Worker.objects.create(
-        id=uuid7(), number=stage.random.randint(10**9, 2 * 10**9), host="gone", pid=1, lease_seconds=1.0,
-        heartbeat_seconds=0.25,
-    )  # fmt: skip
+        id=uuid7(), number=number, host="gone", pid=1, lease_seconds=1.0, heartbeat_seconds=0.25
+    )
 
 
 def settle_all(ids: Collection[UUID]) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from durableops.upkeep.drills.registry import BUNDLED_APPS
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 SABOTAGE = CHECKOUT / "tests" / "drills" / "sabotage"
 
@@ -36,7 +38,8 @@ def play(process_environment: dict[str, str], clean_queue: object) -> Callable[.
     """Play a drill; `without` names the guard that is taken out of all its processes."""
 
     def play(*, drill: str = "ten-step", seed: int, without: str = "", **more: str) -> Outcome:
-        environment = process_environment | more
+        # Given at once; the command would start over to add them.
+        environment = process_environment | {"DURABLEOPS_APPS": ",".join(BUNDLED_APPS)} | more
         if without:
             environment |= {"SABOTAGE": without, "PYTHONPATH": str(SABOTAGE)}
         done = subprocess.run(

@@ -157,6 +157,22 @@ def test_a_process_is_killed_with_all_it_forked(tmp_path: Path):
     cast.dismiss()
 
 
+def test_lines_that_a_process_prints_together_are_read_one_after_the_other(tmp_path: Path):
+    """The process goes on living, so that there is no end of its output to be noticed instead."""
+    cast = Cast(folder=tmp_path, logs=tmp_path, environment={})
+    code = r"""print('{"ready": true}\n{"more": 1}\n{"half":', end='', flush=True); input(); print(' 2}'); input()"""
+    member = cast.start("talker", [sys.executable, "-c", code], answers=True)
+
+    assert (member.answer, member.line(within=20)) == ({"ready": True}, '{"more": 1}')
+    assert member.line(within=0) == ""
+    assert member.process.stdin
+    member.process.stdin.write("\n")
+    member.process.stdin.close()
+    assert member.line(within=20) == '{"half": 2}'
+    assert member.line(within=20) == "", "it has ended"
+    cast.dismiss()
+
+
 def _may_play() -> bool:
     try:
         with alone():

@@ -13,6 +13,7 @@ from django.apps import apps
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from durableops.checks import TAG
 from durableops.environment import complete
 from durableops.upkeep.drills import registry, report
 from durableops.upkeep.drills.registry import BUNDLED_APPS, DrillNotFound
@@ -23,6 +24,7 @@ SEEDS = 2**31
 
 
 class Command(BaseCommand):
+    requires_system_checks = [TAG]
     help = "Run a failure drill against real processes and store its report. Exits 0 only if every check held."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -30,10 +30,30 @@ class Member:
     process: subprocess.Popen[str]
     answer: dict[str, Any] = field(default_factory=dict)
     """The JSON line it printed when it was ready, if it was asked for one."""
+    _said: bytes = b""
+    """What it printed and nobody has read yet."""
 
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    def line(self, *, within: float) -> str:
+        """The next line it prints; empty when none has come within so many seconds, or will ever come."""
+        out = self.process.stdout
+        assert out is not None
+        end = time.monotonic() + within
+        # Never through the stream's own buffer: two lines that come together would both be in it, and waiting for the
+        # second one at the pipe would be waiting for nothing.
+        with selectors.DefaultSelector() as selector:
+            selector.register(out, selectors.EVENT_READ)
+            while b"\n" not in self._said:
+                if not selector.select(max(0.0, end - time.monotonic())):
+                    return ""
+                if not (more := os.read(out.fileno(), 65536)):
+                    return ""
+                self._said += more
+        line, _, self._said = self._said.partition(b"\n")
+        return line.decode()
 
 
 @dataclass(kw_only=True)
@@ -118,11 +138,7 @@ class Cast:
                     stream.close()
 
     def _first_line(self, member: Member) -> dict[str, Any]:
-        out = member.process.stdout
-        assert out is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(out, selectors.EVENT_READ)
-            line = out.readline() if selector.select(ANSWERS_WITHIN_SECONDS) else ""
+        line = member.line(within=ANSWERS_WITHIN_SECONDS)
         if not line:
             raise DrillStopped(f"{member.name} did not start; see {self.logs / member.name}.log.")
         found: dict[str, Any] = json.loads(line)

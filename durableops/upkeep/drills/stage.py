@@ -20,6 +20,7 @@ SHORT_CLOCKS = {"DURABLEOPS_LEASE_SECONDS": "2", "DURABLEOPS_GRACE_SECONDS": "2"
 NEVER = "never"
 """Name of a file that is never made: what a failpoint holds until then is held until it is killed."""
 STARTS_WITHIN_SECONDS = 30.0
+LOOK_EVERY_SECONDS = 0.05
 _UPKEEP_IS_THERE = """
 SELECT EXISTS (SELECT 1 FROM pg_stat_activity
                WHERE datname = current_database() AND application_name = 'durableops upkeep')"""
@@ -52,7 +53,7 @@ class Stage:
 
     def await_upkeep(self) -> None:
         """Wait until upkeep makes its rounds."""
-        until(_upkeep_is_there, wanted="upkeep at work", within=STARTS_WITHIN_SECONDS)
+        until(_upkeep_is_there, wanted="upkeep at work", within=STARTS_WITHIN_SECONDS, every=LOOK_EVERY_SECONDS)
 
     def await_workers(self, members: list[Member]) -> None:
         """Wait until these workers hold a lease."""
@@ -61,6 +62,7 @@ class Stage:
             lambda: pids <= set(Worker.objects.filter(ended_at=None).values_list("pid", flat=True)),
             wanted=f"a lease of each of {len(pids)} workers",
             within=STARTS_WITHIN_SECONDS,
+            every=LOOK_EVERY_SECONDS,
         )
 
 

@@ -40,10 +40,10 @@ def until[T](
     return answer
 
 
-def comes_true(look: Callable[[], object], *, within: float) -> bool:
+def comes_true(look: Callable[[], object], *, within: float, every: float = LOOK_EVERY_SECONDS) -> bool:
     """Whether there was an answer that is true in time. For what a check will judge later: the drill goes on anyway."""
     try:
-        until(lambda: bool(look()), wanted="it", within=within)
+        until(lambda: bool(look()), wanted="it", within=within, every=every)
     except DrillStopped:
         return False
     return True
