@@ -71,7 +71,7 @@ def test_sizes_are_those_of_what_there_is(cleaning):
         )
     found = sizes.measure(cleaning)
     assert (found["temp_file"].rows, found["temp_file"].bytes) == (3, 21)
-    assert (found["decision"].rows, found["checkpoint"].rows, found["input"].rows) == (3, 6, 6)
+    assert (found["decision"].rows, found["checkpoint"].rows, found["input"].rows) == (3, 6, 9)
     assert all(found[name].bytes > 0 for name in ("event", "checkpoint", "effect_key", "effect_body", "raw_prompt"))
 
 
