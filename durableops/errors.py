@@ -32,6 +32,7 @@ The tree::
       QuotaConflict               somebody else changed the quota meanwhile (409)
       QuotaUnsafe                 a cap that some living worker would not keep to (409)
       RateLimited                 more than the quota allows in a minute; try again later (429)
+      PlanRefused                 a plan that a run makes for itself is none of its workflow's
       StaleFence                  a newer claim owns the run (409)
       CursorRegression            a cursor or checkpoint number would go backwards
       DuplicateName               one name and key used twice in one entry of a step
@@ -67,9 +68,8 @@ from typing import Any, ClassVar
 class DurableOpsError(Exception):
     """Base of every ordinary error.
 
-    `detail` is the sentence people read; `context` holds the facts behind it, for logs and
-    problem documents. `code` is stable: scripts may compare it. `http_status` is what the API
-    answers when the error reaches it.
+    `detail` is the sentence people read; `context` holds the facts behind it, for logs and problem documents. `code` is
+    stable: scripts may compare it. `http_status` is what the API answers when the error reaches it.
     """
 
     code: ClassVar[str] = "durableops.error"
@@ -133,39 +133,40 @@ class NotPermitted(DurableOpsError):
     http_status = 403
 
 
-class RunNotFound(DurableOpsError):
+class _NotFound(DurableOpsError):
+    """What is asked for is not there, or belongs to somebody else."""
+
+    http_status = 404
+
+
+class RunNotFound(_NotFound):
     """There is no such run, or it belongs to somebody else."""
 
     code = "run.not_found"
-    http_status = 404
 
 
-class WorkflowNotFound(DurableOpsError):
+class WorkflowNotFound(_NotFound):
     """No workflow with this name and version is loaded here."""
 
     code = "workflow.not_found"
-    http_status = 404
 
 
-class TokenNotFound(DurableOpsError):
+class TokenNotFound(_NotFound):
     """There is no such API token in this tenant."""
 
     code = "token.not_found"
-    http_status = 404
 
 
-class BulkNotFound(DurableOpsError):
+class BulkNotFound(_NotFound):
     """There is no such bulk action, or it belongs to somebody else."""
 
     code = "bulk.not_found"
-    http_status = 404
 
 
-class CompensationNotFound(DurableOpsError):
+class CompensationNotFound(_NotFound):
     """There is no such compensation, or it belongs to somebody else."""
 
     code = "compensation.not_found"
-    http_status = 404
 
 
 class BulkRefused(DurableOpsError):
@@ -181,25 +182,22 @@ class BulkPlanChanged(BulkRefused):
     code = "bulk.plan_changed"
 
 
-class ArtifactNotFound(DurableOpsError):
+class ArtifactNotFound(_NotFound):
     """There is no such file of this run, or it belongs to somebody else."""
 
     code = "artifact.not_found"
-    http_status = 404
 
 
-class PromptNotFound(DurableOpsError):
+class PromptNotFound(_NotFound):
     """There is no such prompt of this run, it belongs to somebody else, or retention removed it."""
 
     code = "prompt.not_found"
-    http_status = 404
 
 
-class HoldNotFound(DurableOpsError):
+class HoldNotFound(_NotFound):
     """There is no such legal hold in this tenant."""
 
     code = "hold.not_found"
-    http_status = 404
 
 
 class ArtifactGone(DurableOpsError):
@@ -221,18 +219,16 @@ class SealBroken(DurableOpsError):
     code = "seal.broken"
 
 
-class MessageNotFound(DurableOpsError):
+class MessageNotFound(_NotFound):
     """There is no such message of the outbox, or it belongs to somebody else."""
 
     code = "message.not_found"
-    http_status = 404
 
 
-class EndpointNotFound(DurableOpsError):
+class EndpointNotFound(_NotFound):
     """There is no such webhook endpoint in this tenant."""
 
     code = "endpoint.not_found"
-    http_status = 404
 
 
 class TransitionRefused(DurableOpsError):
@@ -340,6 +336,12 @@ class CompatibilityError(_AtPath):
     http_status = 409
 
 
+class PlanRefused(DurableOpsError):
+    """A plan that a run made for itself names steps that cannot follow. The plan it had stays; ask for another one."""
+
+    code = "run.plan_refused"
+
+
 class MigrationRefused(DurableOpsError):
     """A run cannot be migrated as it stands; nothing of it was changed. The message says what stands in the way."""
 
@@ -378,18 +380,16 @@ class EffectGivenUp(DurableOpsError):
     http_status = 409
 
 
-class SystemNotFound(DurableOpsError):
+class SystemNotFound(_NotFound):
     """There is no such legacy system for whoever asks, or no such call in its queue."""
 
     code = "system.not_found"
-    http_status = 404
 
 
-class DoubtNotFound(DurableOpsError):
+class DoubtNotFound(_NotFound):
     """There is no such doubt, or it belongs to somebody else."""
 
     code = "doubt.not_found"
-    http_status = 404
 
 
 class CallTimeout(DurableOpsError):

@@ -164,12 +164,13 @@ def migrated(
     waits: Sequence[tuple[str, str]] = (),
     calls: Sequence[tuple[str, str, str]] = (),
     committed: Sequence[str] = (),
+    planned: Sequence[str] | None = None,
 ) -> Upgraded:
     """What a run of an older version would become under `workflow`, by its migrations. Needs no database.
 
     `old` is its state, `step` where it stands, `waits` the (kind, name) of what it waits for there, `calls` the (step,
-    tool, safety) of its calls without an outcome, `committed` the ids of its committed steps. Raises MigrationRefused
-    with what stands in the way.
+    tool, safety) of its calls without an outcome, `committed` the ids of its committed steps, `planned` the steps
+    ahead of a run that made its own plan, the present one first. Raises MigrationRefused with what stands in the way.
     """
     name, version = _named(workflow)
     seen = Snapshot(
@@ -183,6 +184,7 @@ def migrated(
             for n, (step_id, tool, safety) in enumerate(calls)
         ),
         committed=tuple(committed),
+        planned=None if planned is None else tuple(planned),
     )
     return upgrade(seen, registry.chain(name, from_version, version), registry.workflow(name, version))
 

@@ -20,6 +20,17 @@ from runs.states import TRANSITIONS, sources
 from runs.transitions import Cursor, sets_for
 
 
+@dataclass(frozen=True, kw_only=True)
+class MadePlanRow:
+    """Which steps follow, made by the step whose checkpoint it is committed with."""
+
+    steps: str
+    """JSON text, as the next one."""
+    plan: str
+    plan_hash: str
+    why: str
+
+
 @dataclass(kw_only=True)
 class CheckpointRow:
     """The position that is committed with the write."""
@@ -38,6 +49,8 @@ class CheckpointRow:
     attempt: int = 0
     elapsed: float = 0.0
     """Seconds since the step or page was entered."""
+    plan: MadePlanRow | None = None
+    """The plan that the step made for what follows it."""
     after_pages: bool = True
     """Whether the run's row may hold the cursor of a page, which ends with the step."""
 
@@ -301,6 +314,8 @@ def compile_write(write: FencedWrite, *, attached: tuple[str, str] | None = None
     if write.checkpoint:
         _add_checkpoint(write.checkpoint, params, sets)
         parts.append("checkpoint")
+        if write.checkpoint.plan:
+            parts.append("made_plan")
     for name in RECORDSETS:
         rows = getattr(write, name)
         if rows:
@@ -356,6 +371,14 @@ def _add_checkpoint(row: CheckpointRow, params: dict[str, Any], sets: list[str])
         sets.append("state_seq = r.head_seq + 1")
     if row.kind != "page":
         sets.append("step_entries = 1")
+    if row.plan is not None:
+        params |= {
+            "mp_steps": row.plan.steps,
+            "mp_plan": row.plan.plan,
+            "mp_hash": row.plan.plan_hash,
+            "mp_why": row.plan.why,
+        }
+        sets.append("replanned = true")
     if row.kind == "step":
         sets.append("step_id = %(cp_next)s")
 

@@ -19,6 +19,7 @@ APPEND_ONLY = (
     "runs_cleanup",
     "runs_event",
     "runs_lineage",
+    "runs_made_plan",
     "runs_retention_rule",
 )
 # The application reads which migrations ran and never says so itself.

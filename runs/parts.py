@@ -56,6 +56,13 @@ PARTS: dict[str, str] = {
             %(cp_state)s, run.state_seq, %(cp_output)s, %(cp_output_hash)s, {effects_through}, run.fence, %(worker)s,
             %(cp_entry)s, %(cp_attempt)s, now() - %(cp_elapsed)s * interval '1 second', now()
         FROM run""",
+    "made_plan": """
+        INSERT INTO runs_made_plan (run_id, number, lineage, seq, step_id, steps, plan, plan_hash, why, actor, fence,
+            at)
+        SELECT run.id, (SELECT coalesce(max(p.number), 0) + 1 FROM runs_made_plan p WHERE p.run_id = run.id),
+            run.lineage, run.head_seq, %(cp_step)s, %(mp_steps)s::jsonb, %(mp_plan)s::jsonb, %(mp_hash)s, %(mp_why)s,
+            '', run.fence, now()
+        FROM run""",
     # An outcome is written once; a record that is settled already is left as it is.
     "outcomes": """
         UPDATE runs_effect e SET state = coalesce(x.state, e.state), result = coalesce(x.result, e.result),

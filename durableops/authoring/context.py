@@ -164,6 +164,14 @@ class Run(_Facts, Protocol):
         `prompt` (a text, or messages as JSON) is kept apart from the decision, as by `prompt()`.
         """
 
+    def replan(self, steps: Iterable[str], /, *, why: str = "") -> None:
+        """Say which of the workflow's steps follow this one, in order; holds from this step's commit on.
+
+        For plans made by a model, taken from `decide` so that every entry says the same. Each step stands in it at
+        most once, none that is committed; what it leaves out is not run, and after an empty one the run ends. It is
+        stored and shown as a new version, and migrations speak for it as for a declared plan. Raises PlanRefused.
+        """
+
     def prompt(self, name: str, content: Any, /, *, key: str = "") -> None:
         """Keep what was said to a model, or by it, word by word: encrypted, for few eyes, and for less long.
 
@@ -348,6 +356,9 @@ class AsyncRun(_Facts, Protocol):
         self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "", prompt: Any = None
     ) -> Any:
         """See Run.decide; `fn` may be a coroutine function."""
+
+    async def replan(self, steps: Iterable[str], /, *, why: str = "") -> None:
+        """See Run.replan."""
 
     def prompt(self, name: str, content: Any, /, *, key: str = "") -> None:
         """See Run.prompt."""

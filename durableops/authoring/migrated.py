@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,6 +29,9 @@ class Position:
     waits: tuple[tuple[str, str], ...] = ()
     """Kind and name of what it waits for, or was answered, in that step."""
 
+    planned: tuple[str, ...] | None = None
+    """The steps that are still ahead, from the present one on, of a run that made its own plan (`run.replan`)."""
+
     unsettled: tuple[tuple[str, str], ...] = ()
     """Step and tool of its calls without an outcome."""
 
@@ -51,6 +54,10 @@ class Migrated:
 
     steps: Mapping[str, str] = field(default_factory=dict)
     """Old step id to new step id."""
+
+    planned: Sequence[str] | None = None
+    """The steps ahead, from the one to go on with, of a run that made its own plan; None: those it has, by their new
+    ids. Nothing for a run that follows the declared plan."""
 
     waits: Mapping[str, str | None] = field(default_factory=dict)
     """Old name of an awaited event, approval or file to its new one; None gives the wait up."""

@@ -15,8 +15,9 @@ from durableops.authoring.definitions import MigrationDefinition, WorkflowDefini
 from durableops.authoring.migrated import KEEP, Migrated, Position
 from durableops.checkpoints import codec
 from durableops.checkpoints.compatibility import may_wait
+from durableops.checkpoints.made_plans import MadePlan, made
 from durableops.checkpoints.states import decode_state, encode_state
-from durableops.errors import CompatibilityError, DurableOpsError, MigrationRefused
+from durableops.errors import CompatibilityError, DurableOpsError, MigrationRefused, PlanRefused
 
 UNREAD = ("time", "poll", "children")
 """Waits whose names code makes for itself; they follow their step."""
@@ -58,6 +59,8 @@ class Snapshot:
     """Of the present step since its last checkpoint, and whatever has no outcome."""
     committed: tuple[str, ...] = ()
     """Ids of the steps that are committed."""
+    planned: tuple[str, ...] | None = None
+    """What is ahead by the plan the run made for itself, from the present step on; None for the declared one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +78,8 @@ class Upgraded:
     decisions: Mapping[str, str] = field(default_factory=dict)
     effects: Mapping[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
     """(Step, tool) to new (step, tool), where they differ; None leaves settled calls behind."""
+    planned: MadePlan | None = None
+    """The plan the run made for itself, in the words of the target."""
     functions: tuple[dict[str, Any], ...] = ()
     """Provenance: from, to, name and fingerprint of each migration."""
 
@@ -89,8 +94,9 @@ def upgrade(seen: Snapshot, chain: Sequence[MigrationDefinition], target: Workfl
     names = _Names(seen)
     for each in chain:
         position = Position(
-            step=names.step, cursor=names.cursor, waits=tuple(names.waits.values()), unsettled=names.unsettled
-        )
+            step=names.step, cursor=names.cursor, waits=tuple(names.waits.values()), planned=names.planned,
+            unsettled=names.unsettled,
+        )  # fmt: skip
         one = _ask(each, dict(said[-1].state), position)
         names.follow(one)
         said.append(one)
@@ -105,6 +111,7 @@ def upgrade(seen: Snapshot, chain: Sequence[MigrationDefinition], target: Workfl
         waits=_waits(seen, names, target),
         decisions=names.decisions,
         effects=effects,
+        planned=_planned(seen, names, target),
         functions=tuple(
             {"from": e.from_version, "to": e.to_version, "name": e.function.__name__, "source": e.fingerprint}
             for e in chain
@@ -131,11 +138,15 @@ def reshaped(seen: Snapshot, target: WorkflowDefinition, *, state: Mapping[str, 
         effects[place] = place if fits and not (leaves and effect.unsettled) else None
     names = _Names(seen)
     names.follow(Migrated(state=state, at=step_id, waits=waits, effects=effects))
+    if names.planned is not None and step_id not in names.planned:
+        # A step that the run's own plan does not have: from there on the declared order holds.
+        done = {*seen.committed, step_id}
+        names.planned = (step_id, *(s.id for s in target.steps[_index(target, step_id) :] if s.id not in done))
     text = _checked_state(state, target)
     _check_position(seen, names, target)
     return Upgraded(
         state=text, step_id=names.step, cursor=names.cursor, steps={}, waits=_waits(seen, names, target),
-        effects=_effects(seen, names, target),
+        effects=_effects(seen, names, target), planned=_planned(seen, names, target),
     )  # fmt: skip
 
 
@@ -180,6 +191,7 @@ class _Names:
         self.effects: dict[int, tuple[str, str] | None] = {e.id: (e.step_id, e.tool) for e in seen.effects}
         self.spoken_for = {e.id for e in seen.effects}
         self.moved = False
+        self.planned = seen.planned
 
     @property
     def unsettled(self) -> tuple[tuple[str, str], ...]:
@@ -191,6 +203,9 @@ class _Names:
         natural = said.steps.get(self.step, self.step)
         self.moved = self.moved or (said.at is not None and said.at != natural)
         self.step = natural if said.at is None else said.at
+        if self.planned is not None:
+            mapped = tuple(said.steps.get(each, each) for each in self.planned)
+            self.planned = mapped if said.planned is None else tuple(said.planned)
         if said.cursor is not KEEP:
             self.cursor = said.cursor
         elif self.moved:
@@ -244,6 +259,33 @@ def _check_position(seen: Snapshot, names: _Names, target: WorkflowDefinition) -
         )
     if names.step in {names.steps.get(step, step) for step in seen.committed if step != seen.step_id}:
         raise MigrationRefused(f"step {names.step!r} is committed and never runs again; a person may move a run there.")
+
+
+def _index(target: WorkflowDefinition, step_id: str) -> int:
+    try:
+        return target.index(step_id)
+    except KeyError:
+        raise MigrationRefused(f"version {target.version} has no step {step_id!r}.") from None
+
+
+def _planned(seen: Snapshot, names: _Names, target: WorkflowDefinition) -> MadePlan | None:
+    """The run's own plan under the target, which begins where the run stands."""
+    if names.planned is None:
+        return None
+    if names.step not in names.planned:
+        raise MigrationRefused(
+            f"the run made a plan of its own, {', '.join(names.planned) or 'of no step'}, which does not have step "
+            f"{names.step!r}, where it would go on; say in `planned` which steps are ahead."
+        )
+    ahead = names.planned[names.planned.index(names.step) :]
+    done = [names.steps.get(step, step) for step in seen.committed if step != seen.step_id]
+    try:
+        return made(target, ahead, done=done)
+    except PlanRefused as refused:
+        raise MigrationRefused(
+            f"the run made a plan of its own, and {refused.detail} Name new ids in `steps`, or say in `planned` which "
+            "steps are ahead."
+        ) from refused
 
 
 def _waits(seen: Snapshot, names: _Names, target: WorkflowDefinition) -> dict[int, str | None]:

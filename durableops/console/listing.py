@@ -15,6 +15,7 @@ from uuid import UUID
 from django.db import connection
 
 from durableops.console.filters import VIEWS, RunFilter, Scan, tenants_of
+from durableops.console.plans import own_steps, plan_steps
 from runs.models import Run, Tenant, Wait
 from runs.states import State
 
@@ -136,15 +137,19 @@ def _rows(ids: list[UUID]) -> list[RunRow]:
     if waiting:
         for wait in Wait.objects.filter(run_id__in=waiting, state="open").defer("facts", "answer").order_by("id"):
             waits[wait.run_id] = wait
-    return [row_of(runs[run_id], waits.get(run_id)) for run_id in ids if run_id in runs]
+    own = own_steps(runs.values())
+    return [row_of(runs[run_id], waits.get(run_id), own.get(run_id)) for run_id in ids if run_id in runs]
 
 
-def row_of(run: Run, wait: Wait | None) -> RunRow:
-    """One row. A plan nobody can read leaves a mark and the rest of the row."""
+def row_of(run: Run, wait: Wait | None, own: list[str] | None = None) -> RunRow:
+    """One row; `own` are the steps of a run with a plan of its own.
+
+    A plan nobody can read leaves a mark and the rest of the row.
+    """
     plan = run.plan.plan
     found = plan.get("steps") if isinstance(plan, dict) else None
     readable = isinstance(found, list) and all(isinstance(step, dict) and "id" in step for step in found)
-    ids = [str(step["id"]) for step in found] if readable and found else []
+    ids = plan_steps(run, own) if readable else []
     at = ids.index(run.step_id) if run.step_id in ids else -1
     return RunRow(
         run=run, steps=[(step, _block(run, n, at)) for n, step in enumerate(ids)], number=at + 1,

@@ -13,7 +13,7 @@ from durableops import clock
 from durableops.access import READS, Permission
 from durableops.console import actions, asking, payloads, retention, story
 from durableops.console.access import WHO, Access
-from durableops.console.plans import plan_steps
+from durableops.console.plans import made_plans, own_steps, plan_steps
 from durableops.console.run_timeline import timeline_tab, traceback_of
 from durableops.engine.compensation.owing import UNDOABLE
 from durableops.engine.compensation.ways import ways
@@ -58,7 +58,7 @@ def head(run: Run, access: Access) -> dict[str, Any]:
         run=run, now=clock.now(), waits=waits, switches=_switches(run), workers=_workers(run),
         parked_because=_parked_because(run),
     )  # fmt: skip
-    steps, (found, prompts) = plan_steps(run), counts(run)
+    steps, (found, prompts) = plan_steps(run, own_steps([run]).get(run.pk)), counts(run)
     return {
         "run": run,
         "story": story.tell(facts),
@@ -220,7 +220,7 @@ def decisions_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
     raw = Prompt.objects.filter(run=run).defer("sealed").order_by("-id")[: PER_PAGE + 1]
     return {
         "part": part, "answered": answered, "prompts": raw[:PER_PAGE], "more_prompts": len(raw) > PER_PAGE,
-        "reads_prompts": access.reads_prompts(run.tenant_id),
+        "made_plans": made_plans(run), "reads_prompts": access.reads_prompts(run.tenant_id),
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import Any
 from uuid import UUID
@@ -15,7 +16,17 @@ from durableops.checkpoints.compatibility import Park
 from durableops.checkpoints.states import decode_state, encode_and_read_back
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.engine import admission, budgets, commit, django_side, endings, looping, resuming, step_timeouts
+from durableops.engine import (
+    admission,
+    budgets,
+    commit,
+    django_side,
+    endings,
+    looping,
+    made_plans,
+    resuming,
+    step_timeouts,
+)
 from durableops.engine.checks import give_way, stop_reason, wants_other_place
 from durableops.engine.context import AsyncRun, SyncRun
 from durableops.engine.database import Database
@@ -55,7 +66,8 @@ def advance(
             resuming.migrate_or_park(database, claimed, verdict)
             return
         try:
-            hand = Hand(claimed, verdict, worker_id=worker_id, stopping=stopping)
+            definition, plan = verdict
+            hand = Hand(claimed, definition, worker_id=worker_id, stopping=stopping, made_plan=plan)
         except CompatibilityError as error:
             resuming.park(database, claimed, Park(reason_code="state_unreadable", reason=str(error)))
             return
@@ -108,7 +120,8 @@ def _leave(database: Database, hand: Hand, signal: ControlSignal) -> bool:
     """Write what `signal` means. True when the run goes on all the same: its step has a default for its timeout."""
     if not isinstance(signal, StepTimeout) or hand.step.on_timeout != "continue":
         return endings.leave(database, hand, signal)
-    following = hand.definition.next_step(hand.step.id)
+    hand.replan = None
+    following = hand.following
     endings.tell_step_timeout(hand, signal, next_state="running" if following else "succeeded")
     # What the entry had made of the state is as little believed as what it would have returned.
     hand.state = decode_state(hand.definition.state, hand.state_json)
@@ -162,7 +175,7 @@ async def _limited(coroutine: Any, hand: Hand) -> Any:
 
 def _commit_step(database: Database, hand: Hand, value: Any) -> bool:
     """Commit the step: output, state and everything pending, with the finish if it was the last one."""
-    step, following = hand.step, hand.definition.next_step(hand.step.id)
+    step, following = hand.step, hand.following
     limit = get_conf().payload_max_bytes
     try:
         output = None if value is None else codec.dumps(value, what=f"output of step {step.id!r}", max_bytes=limit)
@@ -181,7 +194,10 @@ def _commit_step(database: Database, hand: Hand, value: Any) -> bool:
         attempt=hand.attempt,
         elapsed=monotonic() - hand.entered_at,
         after_pages=hand.cursor is not None,
+        plan=made_plans.row_of(hand),
     )
+    if row.plan is not None:
+        hand.event("replan", reason=hand.replan_why, data={"steps": json.loads(row.plan.steps)})
     failpoints.reach(failpoints.Point.BEFORE_CHECKPOINT, step.id)
     if following is None:
         return _finish(database, hand, row)

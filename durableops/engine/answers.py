@@ -9,7 +9,8 @@ from durableops.clock import uptime
 from durableops.effects.idempotency import Prepared
 from durableops.engine import results as recorded
 from durableops.engine import sharing
-from durableops.engine.hand import Hand, KnownEffect
+from durableops.engine.hand import Hand
+from durableops.engine.known import KnownEffect
 from durableops.engine.large_results import Apart
 from durableops.engine.probing import Doubted
 from durableops.engine.sending import Pending, in_doubt, window_closed

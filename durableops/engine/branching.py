@@ -19,7 +19,7 @@ from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints.compatibility import Continue, RecordedPlan, compare
 from durableops.checkpoints.states import decode_state, encode_state, state_from_input
 from durableops.conf import get_conf
-from durableops.engine import bell, findings, guard, questions, queues
+from durableops.engine import bell, findings, guard, made_plans, questions, queues
 from durableops.engine.acting import Done, audit, audited_refusals, kept_reason, locked, refused
 from durableops.engine.compensation import owing
 from durableops.engine.start import MAX_LABELS, NewRun, insert
@@ -178,6 +178,9 @@ def fork(
         made = uuid7()
         insert(cursor, new, run_id=made, tenant_id=run.tenant_id, actor=actor, start_key=start_key,
                priority=run.priority, at=(found.next_step, found.cursor))  # fmt: skip
+        plan = made_plans.at_checkpoint(cursor, run.pk, seq) if run.replanned else None
+        if plan is not None:
+            made_plans.bring(cursor, made, plan, actor=actor, why=reason)
         told = {"checkpoint": seq, "fork": str(made), "edited": new.state_json != original}
         record_event(cursor, run.pk, "forked", actor=actor, reason=reason, data=told)
         record_event(cursor, made, "forked_from", actor=actor, reason=reason, step_id=found.next_step,

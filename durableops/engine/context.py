@@ -11,7 +11,7 @@ from durableops.authoring.definitions import ToolDefinition
 from durableops.authoring.policies import Budget
 from durableops.checkpoints.failures import safe_text
 from durableops.checkpoints.states import decode_state
-from durableops.engine import budgets, calls, files, logic, prompts, waits
+from durableops.engine import budgets, calls, files, logic, made_plans, prompts, waits
 from durableops.engine.budgets import Reserved
 from durableops.engine.checks import check_may_go_on, flush_if_stale
 from durableops.engine.drivers import AsyncDriver, SyncDriver
@@ -159,6 +159,9 @@ class SyncRun(_Facts):
     ) -> Any:
         return self._do(logic.decide(self._hand, name, inputs, fn, key=key, prompt=prompt))
 
+    def replan(self, steps: Iterable[Any], /, *, why: str = "") -> None:
+        self._do(made_plans.replan(self._hand, steps, why=why))
+
     def wait_for(self, event: str, /, **options: Any) -> Any:
         return self._do(_wait_for(self._hand, event, **options))
 
@@ -230,6 +233,9 @@ class AsyncRun(_Facts):
         self, name: str, inputs: Mapping[str, Any], fn: Callable[..., Any], /, *, key: str = "", prompt: Any = None
     ) -> Any:
         return await self._do(logic.decide(self._hand, name, inputs, fn, key=key, prompt=prompt))
+
+    async def replan(self, steps: Iterable[Any], /, *, why: str = "") -> None:
+        await self._do(made_plans.replan(self._hand, steps, why=why))
 
     async def wait_for(self, event: str, /, **options: Any) -> Any:
         return await self._do(_wait_for(self._hand, event, **options))

@@ -12,8 +12,10 @@ from uuid import UUID
 
 from durableops.authoring.definitions import StepDefinition, WorkflowDefinition
 from durableops.authoring.state import State
+from durableops.checkpoints.made_plans import MadePlan
 from durableops.checkpoints.states import decode_state
 from durableops.clock import monotonic
+from durableops.engine.known import KnownEffect, KnownWait
 from durableops.errors import ControlSignal, DuplicateName
 from runs.claiming import Claimed
 from runs.fenced import CheckpointRow, FencedWrite, Written
@@ -28,44 +30,6 @@ FLUSH_AFTER_SECONDS = 1.0
 """Log lines and progress wait at most this long for a commit to travel with."""
 KEEPS_MESSAGES = (None, "suspend", "succeed")
 """Moves with which a step's messages are posted. An entry that fails or is broken off leaves none behind."""
-
-
-@dataclass(kw_only=True)
-class KnownEffect:
-    """An effect that was on record when the step (or page) was entered again."""
-
-    id: int
-    slot: str
-    key: str
-    request_hash: str
-    state: str
-    attempts: int
-    result: str | None
-    error_class: str
-    error_message: str
-    window_closes: float | None
-    """On `clock.uptime`; None when the downstream never forgets."""
-    fence: int
-    run_id: UUID
-    owner: str = ""
-    """Of an effect found by its slot: whether the run that made it is `alive` and at it, `coming` back to it, or
-    `gone` for now."""
-
-
-@dataclass(kw_only=True)
-class KnownWait:
-    """A wait that was on record when the step was entered again."""
-
-    id: int
-    state: str
-    answer: str | None
-    answered_by: str
-    on_timeout: str
-    turns: int
-    due: bool
-    """Whether its own time has come (or it has none)."""
-    facts_hash: str = ""
-    """Approvals: of what is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +85,13 @@ class Hand:
     _progress_told: tuple[int, int | None, str] | None
 
     def __init__(
-        self, claimed: Claimed, definition: WorkflowDefinition, *, worker_id: UUID, stopping: Stopping
+        self,
+        claimed: Claimed,
+        definition: WorkflowDefinition,
+        *,
+        worker_id: UUID,
+        stopping: Stopping,
+        made_plan: MadePlan | None = None,
     ) -> None:
         self.claimed = claimed
         self.stopping = stopping
@@ -144,6 +114,8 @@ class Hand:
         self.answers_lost = 0
         """How often the answer to one of its commits was lost."""
         self.step: StepDefinition = definition.step(claimed.step_id)
+        self.made_plan = made_plan
+        """The plan that the run made for itself, in force where it stands."""
         self.attempt = claimed.step_attempts + claimed.recoveries + 1
         self.failed_attempts = claimed.step_attempts
         self.entry = claimed.step_entries
@@ -203,6 +175,9 @@ class Hand:
         """Calls of this entry that have a place in the queue of a system, or are on the wire to it."""
         self.leftovers = self.resumed
         """Whether an earlier entry may have left effects without an outcome that this one did not ask for."""
+        self.replan: MadePlan | None = None
+        """What this entry said about the steps that follow."""
+        self.replan_why = ""
         self.entries += 1
         self.on_the_wire: tuple[str, float, float | None] | None = None
         """The tool that is being called, or was last, with when that began and ended."""
@@ -214,6 +189,15 @@ class Hand:
         """The signal with which the engine left the step's code in this entry, whatever that code made of it."""
         self.told = None
         self.stop.clear()
+
+    @property
+    def following(self) -> StepDefinition | None:
+        """The step that comes after the present one; None when it is the last."""
+        plan = self.replan or self.made_plan
+        if plan is None:
+            return self.definition.next_step(self.step.id)
+        step_id = plan.after(self.step.id)
+        return None if step_id is None else self.definition.step(step_id)
 
     def leave_entry(self) -> None:
         """The author's code has let go; what it left running belongs to nobody."""
@@ -455,6 +439,7 @@ class Hand:
 
     def advance_to(self, step: StepDefinition, *, state_json: str, state: State) -> None:
         """Go on with the next step: nothing of it can be on record yet. `state` was decoded from `state_json`."""
+        self.made_plan = self.replan or self.made_plan
         self.step = step
         self.state_json = state_json
         self.cursor = None

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from durableops.checkpoints.made_plans import MadePlan
 from durableops.effects.idempotency import slot_of
+from durableops.engine import made_plans
 from runs.transitions import Cursor
 
 _RUN = """
@@ -69,6 +71,8 @@ class NewLine:
     effects: Mapping[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
     functions: tuple[dict[str, Any], ...] = ()
     reverts: int | None = None
+    planned: MadePlan | None = None
+    """The plan the run made for itself, which goes along."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +116,8 @@ def begin(cursor: Cursor, run_id: UUID, line: NewLine) -> Begun:
     }
     for statement in (_CHECKPOINT, _MOVE_RUN, _LINEAGE):
         cursor.execute(statement, params)
+    if line.planned is not None:
+        made_plans.bring(cursor, run_id, line.planned, actor=line.actor, why=line.reason)
     return Begun(number=number, seq=seq)
 
 

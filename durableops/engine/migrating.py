@@ -16,8 +16,9 @@ from uuid import UUID
 from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints.compatibility import Park
+from durableops.checkpoints.made_plans import carried
 from durableops.checkpoints.upgrades import SeenEffect, SeenWait, Snapshot, Upgraded, reshaped, upgrade
-from durableops.engine import findings
+from durableops.engine import findings, made_plans
 from durableops.engine.database import Database
 from durableops.engine.lineages import Begun, NewLine, begin
 from durableops.engine.plans import plan_id
@@ -32,7 +33,7 @@ logger = logging.getLogger("durableops.migrating")
 
 _UNSETTLED = ", ".join(f"'{state}'" for state in UNSETTLED)
 _RUN = """
-SELECT p.version, s.state, r.step_id, r.cursor::text, r.lineage, h.effects_through FROM runs_run r
+SELECT p.version, s.state, r.step_id, r.cursor::text, r.lineage, h.effects_through, r.replanned FROM runs_run r
 JOIN runs_workflow_plan p ON p.id = r.plan_id
 JOIN runs_checkpoint s ON s.run_id = r.id AND s.seq = r.state_seq
 JOIN runs_checkpoint h ON h.run_id = r.id AND h.seq = r.head_seq
@@ -48,10 +49,6 @@ WHERE run_id = %(run)s AND scope = 'run'
   AND ((step_id = %(step)s AND id > %(through)s AND state <> 'withdrawn')
        OR (state IN ({_UNSETTLED}) AND safety <> 'outbox'))
 ORDER BY id"""
-# What a person went back behind is not committed any more: it runs again, in the line that began then.
-_COMMITTED = """
-SELECT DISTINCT c.step_id FROM runs_checkpoint c WHERE c.run_id = %s AND c.kind IN ('step', 'finish') AND NOT EXISTS (
-    SELECT 1 FROM runs_lineage l WHERE l.run_id = c.run_id AND l.number > c.lineage AND c.seq > l.from_seq)"""
 _TAKE = "SELECT 1 FROM runs_run WHERE id = %s AND fence = %s AND state = 'running' FOR NO KEY UPDATE"
 _TAKEN_BACK = "SELECT EXISTS (SELECT 1 FROM runs_lineage WHERE run_id = %s AND kind = 'revert' AND plan_id = %s)"
 _OPEN_OF_PLAN = """
@@ -67,19 +64,20 @@ _clean: dict[tuple[int, int, int], tuple[float, str]] = {}
 def snapshot(cursor: Cursor, run_id: UUID) -> Snapshot:
     """What a migration of this run begins from."""
     cursor.execute(_RUN, [run_id])
-    version, state, step_id, position, lineage, through = cursor.fetchone()
+    version, state, step_id, position, lineage, through, replanned = cursor.fetchone()
     cursor.execute(_WAITS, [run_id, lineage, step_id])
     waits = tuple(SeenWait(id=r[0], kind=r[1], name=r[2], state=r[3]) for r in cursor.fetchall())
     cursor.execute(_EFFECTS, {"run": run_id, "step": step_id, "through": through})
     effects = tuple(
         SeenEffect(id=r[0], step_id=r[1], tool=r[2], safety=r[3], unsettled=r[4]) for r in cursor.fetchall()
     )
-    cursor.execute(_COMMITTED, [run_id])
+    cursor.execute(made_plans.COMMITTED, [run_id])
     committed = tuple(row[0] for row in cursor.fetchall())
+    plan = made_plans.at_checkpoint(cursor, run_id) if replanned else None
     return Snapshot(
         version=version, state=state, step_id=step_id, waits=waits, effects=effects,
         cursor=None if position is None else json.loads(position),
-        committed=committed,
+        committed=committed, planned=None if plan is None else carried(plan.steps, at=step_id),
     )  # fmt: skip
 
 
@@ -121,6 +119,7 @@ def begin_line(
         decisions=found.decisions,
         effects=found.effects,
         functions=found.functions,
+        planned=found.planned,
     )
     begun = begin(cursor, run_id, line)
     closed_as = {"migrate": "migrated", "edit": "edited", "move": "moved"}[kind]

@@ -14,7 +14,8 @@ from durableops.checkpoints import codec, secrets
 from durableops.conf import get_conf
 from durableops.effects.idempotency import Prepared
 from durableops.engine.database import Database
-from durableops.engine.hand import Hand, KnownEffect
+from durableops.engine.hand import Hand
+from durableops.engine.known import KnownEffect
 from durableops.engine.ops import Commit, Logic
 from durableops.engine.records import load_slots
 from durableops.engine.sending import identity_of

@@ -14,7 +14,8 @@ from durableops.engine import settlements
 from durableops.engine.calling import LiveCall
 from durableops.engine.checks import check_may_go_on, stop_reason
 from durableops.engine.database import Database
-from durableops.engine.hand import Hand, KnownEffect
+from durableops.engine.hand import Hand
+from durableops.engine.known import KnownEffect
 from durableops.engine.ops import Ask, Attempt, Collect, Commit, Invoke, InvokeMany, Logic
 from durableops.engine.records import load_slots
 from durableops.engine.settlements import OpenDoubt, Settlement

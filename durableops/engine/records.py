@@ -7,7 +7,8 @@ from typing import Any
 from durableops.authoring.definitions import ToolDefinition
 from durableops.clock import uptime
 from durableops.engine.database import Database
-from durableops.engine.hand import Hand, KnownEffect, KnownWait
+from durableops.engine.hand import Hand
+from durableops.engine.known import KnownEffect, KnownWait
 from durableops.engine.ops import Ask, Logic
 from runs.sharing import OWNER
 

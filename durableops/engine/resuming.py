@@ -11,7 +11,9 @@ from durableops.authoring.definitions import WorkflowDefinition
 from durableops.authoring.migrated import Position
 from durableops.checkpoints import upgrades
 from durableops.checkpoints.compatibility import Continue, Park, RecordedPlan, compare
-from durableops.engine import bell, findings, migrating
+from durableops.checkpoints.made_plans import MadePlan
+from durableops.checkpoints.made_plans import compare as compare_made
+from durableops.engine import bell, findings, made_plans, migrating
 from durableops.engine.database import Database
 from durableops.engine.family import close_waits
 from durableops.engine.plans import plan_id
@@ -49,8 +51,8 @@ def definition_for(claimed: Claimed) -> WorkflowDefinition | None:
     return None
 
 
-def decide(database: Database, claimed: Claimed) -> WorkflowDefinition | Park:
-    """The definition that goes on with the run, or why none may.
+def decide(database: Database, claimed: Claimed) -> tuple[WorkflowDefinition, MadePlan | None] | Park:
+    """The definition that goes on with the run and the plan the run made for itself, or why none may.
 
     What was recorded is read only where the hashes differ, and what the run waits for only where its code waits for
     something else than it did.
@@ -59,7 +61,7 @@ def decide(database: Database, claimed: Claimed) -> WorkflowDefinition | Park:
     if present is not None and _means_the_same(present, claimed):
         same_waits = claimed.waits_hash in ("", present.waits_hash)
         if same_waits and any(step.id == claimed.step_id for step in present.steps):
-            return present
+            return _with_its_plan(database, claimed, present)
     recorded = recorded_plan(database.read(PLAN, [claimed.plan_id])[0])
     verdict = compare(
         recorded,
@@ -69,8 +71,16 @@ def decide(database: Database, claimed: Claimed) -> WorkflowDefinition | Park:
     )
     if isinstance(verdict, Continue):
         assert present is not None
-        return present
+        return _with_its_plan(database, claimed, present)
     return verdict
+
+
+def _with_its_plan(
+    database: Database, claimed: Claimed, present: WorkflowDefinition
+) -> tuple[WorkflowDefinition, MadePlan | None] | Park:
+    plan = made_plans.in_force(database, claimed.run_id) if claimed.replanned else None
+    verdict = Continue() if plan is None else compare_made(plan, present, at_step=claimed.step_id)
+    return verdict if isinstance(verdict, Park) else (present, plan)
 
 
 def _means_the_same(present: WorkflowDefinition, claimed: Claimed) -> bool:

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from durableops.authoring import registry
 from durableops.authoring.definitions import WorkflowDefinition
 from durableops.checkpoints.compatibility import Park
-from durableops.engine import bell, commands, findings, guard, lineages, migrating
+from durableops.engine import bell, commands, findings, guard, lineages, made_plans, migrating
 from durableops.engine.acting import Done, audited_refusals, kept_reason, locked, refused, write
 from durableops.engine.bulk.verbs import BulkVerb, register
 from durableops.engine.waking import db_now
@@ -93,7 +93,7 @@ def revert(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
             lineages.NewLine(
                 kind="revert", plan_id=plan, state=state, step_id=step, isolated=run.isolated, resource=run.resource,
                 cursor=None if position is None else json.loads(position), actor=actor, reason=reason,
-                reverts=line.number,
+                reverts=line.number, planned=made_plans.at_checkpoint(cursor, run.pk, line.from_seq),
             ),
         )  # fmt: skip
         lineages.put_back(cursor, line.moved, lineage=begun.number)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from durableops.clock import uptime
 from durableops.effects.idempotency import Prepared
 from durableops.engine.checks import check_may_go_on
-from durableops.engine.hand import Hand, KnownEffect
+from durableops.engine.hand import Hand
+from durableops.engine.known import KnownEffect
 from durableops.engine.ops import Commit, Logic, Pause
 from durableops.engine.records import load_slots
 from durableops.engine.suspending import Suspend, wait_row

@@ -18,7 +18,8 @@ from durableops.conf import get_conf
 from durableops.engine import calls
 from durableops.engine.checks import check_may_go_on, flush_if_stale
 from durableops.engine.database import Database
-from durableops.engine.hand import Hand, KnownWait
+from durableops.engine.hand import Hand
+from durableops.engine.known import KnownWait
 from durableops.engine.ops import Ask, Compute, Logic
 from durableops.engine.questions import PREFIX
 from durableops.engine.records import ensure_loaded

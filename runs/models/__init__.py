@@ -15,6 +15,7 @@ from runs.models.drill import DrillReport
 from runs.models.effect import Decision, IdempotencyRecord
 from runs.models.history import LogLine, Receipt, RunEvent
 from runs.models.lineage import Lineage
+from runs.models.made_plan import MadePlan
 from runs.models.outbox import OutboxBody, OutboxDestination, OutboxLane, OutboxMessage
 from runs.models.plan import PlanSource, WorkflowPlan
 from runs.models.policy import PauseSwitch
@@ -59,6 +60,7 @@ __all__ = [
     "Lineage",
     "LogLine",
     "LooseFile",
+    "MadePlan",
     "Membership",
     "OutboxBody",
     "OutboxDestination",

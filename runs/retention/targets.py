@@ -72,6 +72,7 @@ _WHOLE: tuple[tuple[str, str, str, str], ...] = (
     ("runs_receipt", "id", "", "'event'"),
     ("runs_event", "id", "", "'event'"),
     ("runs_lineage", "number", "", "'checkpoint'"),
+    ("runs_made_plan", "number", "", "'checkpoint'"),
     ("runs_review", "id", "", "'event'"),
     ("runs_checkpoint", "seq", "", _OF_KIND),
     ("runs_effect", "id", "", ""),
@@ -118,6 +119,7 @@ TARGETS: tuple[Target, ...] = (
     Target(data_class="decision", table="runs_decision", texts=("t.name", "t.result")),
     _checkpoints("checkpoint", "NOT IN ('start', 'finish')"),
     Target(data_class="checkpoint", table="runs_lineage", texts=("t.functions", "t.moved", "t.reason"), key="number"),
+    Target(data_class="checkpoint", table="runs_made_plan", texts=("t.steps", "t.plan", "t.why"), key="number"),
     _checkpoints("input", "= 'start'"),
     Target(
         data_class="input", table="runs_wait", where="(t.answer IS NOT NULL OR t.facts <> '' OR t.question <> '')",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runs.models import Lineage, Review
+from runs.models import Lineage, MadePlan, Review
 from tests.factories import make_run, now
 
 
@@ -54,7 +54,26 @@ def reverted_twice() -> None:
         make_lineage(run=run, number=number, kind="revert", reverts=2)
 
 
+def make_made_plan(**over: Any) -> MadePlan:
+    """A plan that a step made for what follows it."""
+    run = over.pop("run", None) or make_run()
+    values: dict[str, Any] = {
+        "number": 1, "lineage": 1, "seq": 1, "step_id": "a", "steps": ["b"], "plan": {}, "plan_hash": "f" * 64,
+        "fence": 1,
+    }  # fmt: skip
+    return MadePlan.objects.create(run=run, **(values | over))
+
+
+def made_twice_at_once() -> None:
+    run = make_run()
+    for number in (1, 2):
+        make_made_plan(run=run, number=number)
+
+
 VIOLATIONS = {
+    "made_plan_sane": lambda: make_made_plan(number=0),
+    "made_plan_by_one": lambda: make_made_plan(actor="rita"),
+    "made_plan_once_per_checkpoint": made_twice_at_once,
     "review_open_once": two_open,
     "review_closed_as_known": lambda: make_review(closed_at=now(), closed_as="forgotten", closed_by="rita"),
     "review_superseded_by_iff_so": superseded_and_open,

@@ -420,6 +420,14 @@ BREAKS: list[tuple[str, str]] = [
                 WHERE cursor IN ('2', '4') AND run_id = {STORY}""",
     ),
     (
+        "run_stands_in_the_plan_it_made",
+        """
+            INSERT INTO runs_made_plan (run_id, number, lineage, seq, step_id, steps, plan, plan_hash, why, actor, fence)
+            SELECT id, 1, 1, 0, step_id, '["elsewhere"]', '{}', '', '', '', 0 FROM runs_run WHERE finished_at IS NULL
+            ORDER BY id LIMIT 1; UPDATE runs_run SET replanned = true
+            WHERE id IN (SELECT run_id FROM runs_made_plan)""",
+    ),
+    (
         "plan_of_a_checkpoint_is_kept",
         f"""
             UPDATE runs_checkpoint SET plan_id = 0 WHERE seq = 2 AND run_id = {STORY}""",

@@ -119,6 +119,24 @@ CHECKS = (
                 ELSE x.before = x.cursor END""",
     ),
     Check(
+        name="run_stands_in_the_plan_it_made",
+        promise=13,
+        looks_at="open runs with a plan of their own",
+        broken="""
+            SELECT r.id, format('it stands at step %%L, which plan %%s of its own does not have', r.step_id, p.number)
+            FROM runs_run r JOIN LATERAL (
+                SELECT m.number, m.steps FROM runs_made_plan m WHERE m.run_id = r.id AND NOT EXISTS (
+                    SELECT 1 FROM runs_lineage l
+                    WHERE l.run_id = m.run_id AND l.number > m.lineage AND m.seq > l.from_seq)
+                ORDER BY m.seq DESC LIMIT 1) p ON true
+            WHERE r.replanned AND r.finished_at IS NULL AND NOT p.steps ? r.step_id
+            UNION ALL
+            SELECT m.run_id, format('plan %%s says it was made at checkpoint %%s, which is not there', m.number, m.seq)
+            FROM runs_made_plan m JOIN runs_run r ON r.id = m.run_id
+            WHERE r.finished_at IS NULL AND NOT EXISTS (
+                SELECT 1 FROM runs_checkpoint c WHERE c.run_id = m.run_id AND c.seq = m.seq)""",
+    ),
+    Check(
         name="plan_of_a_checkpoint_is_kept",
         promise=13,
         looks_at=_CHECKPOINTS,

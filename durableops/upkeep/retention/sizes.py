@@ -35,6 +35,7 @@ _FILES = "SELECT data_class, count(*), coalesce(sum(size_bytes), 0) FROM runs_ar
 _PLAIN = {
     "runs_run": "effect_key",
     "runs_lineage": "checkpoint",
+    "runs_made_plan": "checkpoint",
     "runs_review": "event",
     "runs_decision": "decision",
     "runs_prompt": "raw_prompt",
