@@ -33,7 +33,7 @@ class Claimed:
     head_seq: int
     state_seq: int
     step_id: str
-    replanned: bool
+    own_plan: bool
     """Whether it may have a plan of its own."""
     resource: str
     """What the step uses that all tenants share, as it is on record."""
@@ -86,7 +86,7 @@ claimed AS (
     FROM claimed c WHERE c.resumes > 0
 ), following AS (
     SELECT c.id, c.tenant_id, t.slug, c.weight, c.workflow, c.plan_id, c.fence, c.lineage, c.head_seq, c.state_seq,
-        c.step_id, c.replanned, c.resource, c.slot, c.resource_slot, c.cursor, c.step_entries, c.step_attempts,
+        c.step_id, c.own_plan, c.resource, c.slot, c.resource_slot, c.cursor, c.step_entries, c.step_attempts,
         c.recoveries, c.resumes, c.wake_cause, c.cancel_requested, extract(epoch FROM c.deadline_at - now())::float8,
         c.labels, c.created_at, s.state, h.effects_through, p.version, p.schema_version, p.schema_hash, p.plan_hash,
         p.waits_hash, c.parent_id IS NOT NULL

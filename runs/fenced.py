@@ -378,7 +378,7 @@ def _add_checkpoint(row: CheckpointRow, params: dict[str, Any], sets: list[str])
             "mp_hash": row.plan.plan_hash,
             "mp_why": row.plan.why,
         }
-        sets.append("replanned = true")
+        sets.append("own_plan = true")
     if row.kind == "step":
         sets.append("step_id = %(cp_next)s")
 

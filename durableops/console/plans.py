@@ -35,7 +35,7 @@ def plan_steps(run: Run, own: list[str] | None = None) -> list[str]:
 
 def own_steps(runs: Iterable[Run]) -> dict[UUID, list[str]]:
     """Of runs that made a plan for themselves, the steps that were committed before it and those it has."""
-    asked = [run.pk for run in runs if run.replanned]
+    asked = [run.pk for run in runs if run.own_plan]
     if not asked:
         return {}
     with connection.cursor() as cursor:
@@ -46,7 +46,7 @@ def own_steps(runs: Iterable[Run]) -> dict[UUID, list[str]]:
 
 def made_plans(run: Run) -> list[MadePlan]:
     """The plans it made for itself, newest first, the one in force marked as such."""
-    if not run.replanned:
+    if not run.own_plan:
         return []
     with connection.cursor() as cursor:
         cursor.execute(_OWN, [[run.pk]])

@@ -67,7 +67,8 @@ def advance(
             return
         try:
             definition, plan = verdict
-            hand = Hand(claimed, definition, worker_id=worker_id, stopping=stopping, made_plan=plan)
+            hand = Hand(claimed, definition, worker_id=worker_id, stopping=stopping)
+            hand.made_plan = plan
         except CompatibilityError as error:
             resuming.park(database, claimed, Park(reason_code="state_unreadable", reason=str(error)))
             return

@@ -178,7 +178,7 @@ def fork(
         made = uuid7()
         insert(cursor, new, run_id=made, tenant_id=run.tenant_id, actor=actor, start_key=start_key,
                priority=run.priority, at=(found.next_step, found.cursor))  # fmt: skip
-        plan = made_plans.at_checkpoint(cursor, run.pk, seq) if run.replanned else None
+        plan = made_plans.at_checkpoint(cursor, run.pk, seq) if run.own_plan else None
         if plan is not None:
             made_plans.bring(cursor, made, plan, actor=actor, why=reason)
         told = {"checkpoint": seq, "fork": str(made), "edited": new.state_json != original}

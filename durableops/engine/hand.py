@@ -85,13 +85,7 @@ class Hand:
     _progress_told: tuple[int, int | None, str] | None
 
     def __init__(
-        self,
-        claimed: Claimed,
-        definition: WorkflowDefinition,
-        *,
-        worker_id: UUID,
-        stopping: Stopping,
-        made_plan: MadePlan | None = None,
+        self, claimed: Claimed, definition: WorkflowDefinition, *, worker_id: UUID, stopping: Stopping
     ) -> None:
         self.claimed = claimed
         self.stopping = stopping
@@ -114,7 +108,7 @@ class Hand:
         self.answers_lost = 0
         """How often the answer to one of its commits was lost."""
         self.step: StepDefinition = definition.step(claimed.step_id)
-        self.made_plan = made_plan
+        self.made_plan: MadePlan | None = None
         """The plan that the run made for itself, in force where it stands."""
         self.attempt = claimed.step_attempts + claimed.recoveries + 1
         self.failed_attempts = claimed.step_attempts

@@ -41,7 +41,7 @@ INSERT INTO runs_made_plan (run_id, number, lineage, seq, step_id, steps, plan, 
 SELECT r.id, (SELECT coalesce(max(p.number), 0) + 1 FROM runs_made_plan p WHERE p.run_id = r.id), r.lineage,
     r.head_seq, '', %(steps)s::jsonb, %(plan)s::jsonb, %(hash)s, %(why)s, %(actor)s, r.fence, now()
 FROM runs_run r WHERE r.id = %(run)s"""
-_HAS = "UPDATE runs_run SET replanned = true WHERE id = %s AND NOT replanned"
+_HAS = "UPDATE runs_run SET own_plan = true WHERE id = %s AND NOT own_plan"
 
 
 def replan(hand: Hand, steps: Iterable[Any], *, why: str) -> Logic[None]:

@@ -33,7 +33,7 @@ logger = logging.getLogger("durableops.migrating")
 
 _UNSETTLED = ", ".join(f"'{state}'" for state in UNSETTLED)
 _RUN = """
-SELECT p.version, s.state, r.step_id, r.cursor::text, r.lineage, h.effects_through, r.replanned FROM runs_run r
+SELECT p.version, s.state, r.step_id, r.cursor::text, r.lineage, h.effects_through, r.own_plan FROM runs_run r
 JOIN runs_workflow_plan p ON p.id = r.plan_id
 JOIN runs_checkpoint s ON s.run_id = r.id AND s.seq = r.state_seq
 JOIN runs_checkpoint h ON h.run_id = r.id AND h.seq = r.head_seq
@@ -64,7 +64,7 @@ _clean: dict[tuple[int, int, int], tuple[float, str]] = {}
 def snapshot(cursor: Cursor, run_id: UUID) -> Snapshot:
     """What a migration of this run begins from."""
     cursor.execute(_RUN, [run_id])
-    version, state, step_id, position, lineage, through, replanned = cursor.fetchone()
+    version, state, step_id, position, lineage, through, own_plan = cursor.fetchone()
     cursor.execute(_WAITS, [run_id, lineage, step_id])
     waits = tuple(SeenWait(id=r[0], kind=r[1], name=r[2], state=r[3]) for r in cursor.fetchall())
     cursor.execute(_EFFECTS, {"run": run_id, "step": step_id, "through": through})
@@ -73,7 +73,7 @@ def snapshot(cursor: Cursor, run_id: UUID) -> Snapshot:
     )
     cursor.execute(made_plans.COMMITTED, [run_id])
     committed = tuple(row[0] for row in cursor.fetchall())
-    plan = made_plans.at_checkpoint(cursor, run_id) if replanned else None
+    plan = made_plans.at_checkpoint(cursor, run_id) if own_plan else None
     return Snapshot(
         version=version, state=state, step_id=step_id, waits=waits, effects=effects,
         cursor=None if position is None else json.loads(position),

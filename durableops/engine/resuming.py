@@ -78,7 +78,7 @@ def decide(database: Database, claimed: Claimed) -> tuple[WorkflowDefinition, Ma
 def _with_its_plan(
     database: Database, claimed: Claimed, present: WorkflowDefinition
 ) -> tuple[WorkflowDefinition, MadePlan | None] | Park:
-    plan = made_plans.in_force(database, claimed.run_id) if claimed.replanned else None
+    plan = made_plans.in_force(database, claimed.run_id) if claimed.own_plan else None
     verdict = Continue() if plan is None else compare_made(plan, present, at_step=claimed.step_id)
     return verdict if isinstance(verdict, Park) else (present, plan)
 

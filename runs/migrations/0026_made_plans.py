@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
     operations = [
         migrations.AddField(
             model_name="run",
-            name="replanned",
+            name="own_plan",
             field=models.BooleanField(db_default=False, default=False),
         ),
         migrations.CreateModel(

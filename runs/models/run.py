@@ -79,7 +79,7 @@ class Run(models.Model):
     state_seq = models.IntegerField(default=0)
     """The checkpoint that holds the present state: a step that changes nothing does not copy it."""
     step_id = models.CharField(max_length=100)
-    replanned = models.BooleanField(default=False, db_default=False)
+    own_plan = models.BooleanField(default=False, db_default=False)
     """Whether it ever had a plan of its own (`MadePlan`): only then is one looked for."""
     cursor = models.JSONField(null=True)
     step_entries = models.IntegerField(default=0)

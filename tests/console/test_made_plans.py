@@ -14,7 +14,7 @@ from tests.factories import make_checkpoint, make_run
 
 def planned() -> Run:
     """A run whose first step planned twice; it stands in the second step of the second plan."""
-    run = make_run(state="waiting", step_id="write", head_seq=4, replanned=True)
+    run = make_run(state="waiting", step_id="write", head_seq=4, own_plan=True)
     for seq, step_id in ((1, "think"), (2, "search"), (3, "again")):
         make_checkpoint(run, seq=seq, kind="step", step_id=step_id, next_step="write")
     for number, seq, by, steps in ((1, 1, "think", ["search", "again"]), (2, 3, "again", ["write", "send"])):

@@ -100,7 +100,7 @@ def test_refused_plan_can_be_asked_for_again_and_the_declared_order_holds_meanwh
     agent.says = ["write", "publish"]
     run = engine.run("agent")
     assert "no such step" in agent.refused
-    assert run.replanned is False
+    assert run.own_plan is False
     assert (run.step_id, ran(run)) == ("write", ["think", "search", "compare"])
 
 
@@ -127,7 +127,8 @@ def test_going_back_behind_a_plan_leaves_it_and_a_fork_takes_it_along(engine, ag
         fork = guard.plan(cursor, "fork", run.pk, seq=2).hash
         back = guard.plan(cursor, "retry_from", run.pk, seq=0).hash
     by: dict[str, Any] = {"tenant": engine.tenant, "actor": "oda", "reason": "again"}
-    forked = Run.objects.get(pk=branching.fork(run.pk, seq=2, plan_hash=fork, once="1", **by).run_id)
+    made = branching.fork(run.pk, seq=2, plan_hash=fork, once="1", **by)
+    forked = Run.objects.get(pk=str(made.run_id))
     branching.retry_from(run.pk, seq=0, plan_hash=back, **by)
     engine.drain()
     run.refresh_from_db()

@@ -422,9 +422,10 @@ BREAKS: list[tuple[str, str]] = [
     (
         "run_stands_in_the_plan_it_made",
         """
-            INSERT INTO runs_made_plan (run_id, number, lineage, seq, step_id, steps, plan, plan_hash, why, actor, fence)
+            INSERT INTO runs_made_plan (run_id, number, lineage, seq, step_id, steps, plan, plan_hash, why, actor,
+                fence)
             SELECT id, 1, 1, 0, step_id, '["elsewhere"]', '{}', '', '', '', 0 FROM runs_run WHERE finished_at IS NULL
-            ORDER BY id LIMIT 1; UPDATE runs_run SET replanned = true
+            ORDER BY id LIMIT 1; UPDATE runs_run SET own_plan = true
             WHERE id IN (SELECT run_id FROM runs_made_plan)""",
     ),
     (

@@ -129,7 +129,7 @@ CHECKS = (
                     SELECT 1 FROM runs_lineage l
                     WHERE l.run_id = m.run_id AND l.number > m.lineage AND m.seq > l.from_seq)
                 ORDER BY m.seq DESC LIMIT 1) p ON true
-            WHERE r.replanned AND r.finished_at IS NULL AND NOT p.steps ? r.step_id
+            WHERE r.own_plan AND r.finished_at IS NULL AND NOT p.steps ? r.step_id
             UNION ALL
             SELECT m.run_id, format('plan %%s says it was made at checkpoint %%s, which is not there', m.number, m.seq)
             FROM runs_made_plan m JOIN runs_run r ON r.id = m.run_id
