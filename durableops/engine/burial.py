@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from durableops.engine import blocks
 from durableops.engine.family import cancel_children, close_waits
 from durableops.engine.queues import leave_effects
 from runs.transitions import Cursor, Fired, fire_many
@@ -78,6 +79,8 @@ def release_runs(cursor: Cursor) -> list[Fired]:
     )
     for fired in ended:
         cancel_children(cursor, fired.run_id, actor="upkeep", reason="its parent ended")
+    # Last, since runs are locked before budgets.
+    blocks.return_ended(cursor)
     return found
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from durableops.checkpoints import codec
+from durableops.engine import blocks
 from durableops.engine.family import cancel_children, close_waits
 from durableops.engine.waking import Closing, close_wait, wake
 from durableops.errors import ControlSignal
@@ -29,8 +31,8 @@ _CLOSE = """
 UPDATE runs_wait SET state = %s, answer = %s, answered_by = %s, answered_at = now()
 WHERE id = %s AND state = 'open' RETURNING clock, correlation, facts"""
 _SHOWN = (
-    "clock", "limit_seconds", "elapsed_seconds", "cause", "whom", "unit", "limit", "spent", "wanted", "of_run", "done",
-    "missing",
+    "clock", "limit_seconds", "elapsed_seconds", "cause", "whom", "unit", "limit", "spent", "wanted", "of_run",
+    "period", "of_spending", "done", "missing",
 )  # fmt: skip
 _GIVE_BUDGET = "UPDATE runs_budget SET most = most + granted WHERE run_id = %s AND unit = %s"
 _GIVE_TIME = {
@@ -73,7 +75,8 @@ def put(cursor: Cursor, run_id: UUID, firing: dict[str, Any], *, was: str, about
     cursor.execute(
         _OPEN,
         {
-            "run": run_id, "name": PREFIX + clock, "key": uuid.uuid4().hex, "about": str(about or ""), "clock": clock,
+            "run": run_id, "name": PREFIX + clock, "key": uuid.uuid4().hex, "clock": clock,
+            "about": str(about or firing.get("of_spending") or ""),
             "seconds": firing["limit_seconds"] or FALLBACK_SECONDS, "question": question, "facts": facts,
             "hash": codec.hash_hex(f"{question}:{facts}"),
         },
@@ -100,7 +103,9 @@ def answer(cursor: Cursor, run_id: UUID, wait_id: int, *, yes: bool, by: str, an
         return _end(cursor, run_id, clock, present, by=by)
     if clock is Clock.RUN_DEADLINE:
         cursor.execute(_GIVE_TIME[clock], [facts.get("limit_seconds") or FALLBACK_SECONDS, run_id])
-    if clock is Clock.BUDGET:
+    if clock is Clock.BUDGET and "of_spending" in facts:
+        blocks.give(cursor, facts["of_spending"], asked_at=Decimal(facts["limit"]))
+    elif clock is Clock.BUDGET:
         cursor.execute(_GIVE_BUDGET, [facts["of_run"], facts["unit"]])
     if present == "waiting" and facts["was"] in ("queued", "running"):
         wake(cursor, run_id, cause="clock", detail=f"{by} let it go on after its {clock.replace('_', ' ')}")

@@ -115,7 +115,8 @@ def of(owner: Owner) -> Seen:
 
 def history(owner: Owner) -> list[AuditEntry]:
     """The last changes of a policy, newest first."""
-    entries = AuditEntry.objects.filter(verb="set_quota", target_kind=f"quota {owner.kind}", target_id=str(owner))
+    verbs = ("set_quota", "add_tenant_budget")
+    entries = AuditEntry.objects.filter(verb__in=verbs, target_kind=f"quota {owner.kind}", target_id=str(owner))
     return list(entries.filter(tenant=owner.tenant).order_by("-id")[:MOST_CHANGES])
 
 

@@ -6,19 +6,23 @@ nothing new start until enough has ended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Max
 from django.db.models.functions import Now
 
+from durableops.authoring.policies import Budget
 from durableops.checkpoints import codec
-from durableops.engine import bell, rates
+from durableops.engine import bell, blocks, rates
 from durableops.engine.commands import kept_reason
-from durableops.errors import InputRefused, QuotaConflict, QuotaUnsafe
+from durableops.engine.spent import shown
+from durableops.errors import DefinitionError, InputRefused, QuotaConflict, QuotaUnsafe
 from runs.models import AuditEntry, QuotaPolicy, Slot, Tenant, Worker
+from runs.models.budget import BUDGET_POLICIES, PERIODS
 from runs.models.quota import HEAVIEST, HIGHEST_PRIORITY, MOST_SLOTS
 
 WORKERS_LOCK = (3341, 1)
@@ -63,8 +67,8 @@ FIELDS: dict[str, Field] = {
 }
 """The numbers that can be set, and to what."""
 A_RATE = Field(lowest=0, highest=MOST_A_MINUTE, meaning="calls a minute; 0 lets none out")
-CALL_RATES = "call_rates"
-KNOWN = (*FIELDS, CALL_RATES)
+CALL_RATES, BUDGETS, BUDGET_POLICY, TIME_ZONE = "call_rates", "budgets", "budget_policy", "time_zone"
+KNOWN = (*FIELDS, CALL_RATES, BUDGETS, BUDGET_POLICY, TIME_ZONE)
 OF_RESOURCES = frozenset({"running_cap", "starts_per_minute"})
 
 
@@ -116,6 +120,9 @@ def set_quota(
         policy.save()
         if "running_cap" in wanted:
             _make_slots(policy)
+        if BUDGETS in wanted and owner.tenant is not None:
+            with connection.cursor() as cursor:
+                blocks.relimit(cursor, owner.tenant.pk)
         AuditEntry.objects.create(
             tenant=owner.tenant, actor=actor, verb="set_quota", target_kind=f"quota {owner.kind}",
             target_id=str(owner), reason=kept_reason(reason),
@@ -138,11 +145,14 @@ def checked(owner: Owner, changes: Mapping[str, Any]) -> dict[str, Any]:
         known = sorted(OF_RESOURCES) if owner.tenant is None else KNOWN
         if name not in known:
             raise InputRefused(f"the quota of a {owner.kind} has no {name!r}; it has {', '.join(known)}.")
-        if name == CALL_RATES:
-            _check_call_rates(value)
-        else:
+        if name in FIELDS:
             FIELDS[name].check(name, value)
-    return dict(changes)
+        else:
+            _CHECKS[name](value)
+    found = dict(changes)
+    if BUDGETS in found:
+        found[BUDGETS] = _budgets(found[BUDGETS])
+    return found
 
 
 def _check_call_rates(value: Any) -> None:
@@ -160,6 +170,51 @@ def _check_call_rates(value: Any) -> None:
             )
         codec.check_key(what, what=f"the name in {name!r}")
         A_RATE.check(f"call_rates of {name}", limit)
+
+
+def _budgets(given: Any) -> dict[str, dict[str, str]]:
+    """Amounts by period and unit as they are kept: exact, as texts. A unit that is null, or not named, has no limit."""
+    example = '{"day": {"tokens": 200000}, "month": {"money": "250.00"}}'
+    if not isinstance(given, dict) or not all(isinstance(units, dict) for units in given.values()):
+        raise InputRefused(f"budgets wants an object of periods and units, such as {example}.", path="/budgets")
+    if unknown := sorted(set(map(str, given)) - set(PERIODS)):
+        raise InputRefused(f"budgets names {unknown[0]!r}; there are {' and '.join(PERIODS)}.", path="/budgets")
+    return {period: found for period in PERIODS if (found := _amounts(period, given.get(period, {})))}
+
+
+def _amounts(period: str, given: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        numbers = {unit: Decimal(value) if isinstance(value, str) else value for unit, value in given.items()}
+        return {unit: shown(amount) for unit, amount in sorted(Budget.amounts(numbers).items())}
+    except (DefinitionError, InvalidOperation) as error:
+        why = str(error).split(": ", 1)[-1] if isinstance(error, DefinitionError) else "an amount is no number."
+        raise InputRefused(f"budgets for the {period}: {why}", path=f"/budgets/{period}") from None
+
+
+def _check_budget_policy(value: Any) -> None:
+    if value not in BUDGET_POLICIES:
+        raise InputRefused(
+            f"budget_policy is {value!r}; give one of {', '.join(BUDGET_POLICIES)}.", path="/budget_policy"
+        )
+
+
+def _check_time_zone(value: Any) -> None:
+    """The database reckons with it, so the database is asked."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM pg_timezone_names WHERE name = %s", [str(value)[:100]])
+        if cursor.fetchone() is None:
+            raise InputRefused(
+                f"time_zone is {value!r}; give a name of the tz database, such as Europe/Lisbon or UTC.",
+                path="/time_zone",
+            )
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    CALL_RATES: _check_call_rates,
+    BUDGETS: _budgets,
+    BUDGET_POLICY: _check_budget_policy,
+    TIME_ZONE: _check_time_zone,
+}
 
 
 def _locked(owner: Owner, actor: str) -> QuotaPolicy:

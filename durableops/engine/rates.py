@@ -1,4 +1,4 @@
-"""Which rates hold for a tenant's starts and calls: the policies, as this process read them within the last second."""
+"""Which rates and budgets a tenant has: the policies, as this process read them within the last second."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ FRESH_SECONDS = 0.9
 """A changed policy holds within a second."""
 _POLICIES = """
 SELECT p.tenant_id, p.resource, p.starts_per_minute, p.call_rates, p.priority_min, p.priority_max,
+    p.budgets,
     (SELECT count(*) FROM runs_worker w WHERE w.ended_at IS NULL)
 FROM runs_quota_policy p"""
 
@@ -30,6 +31,7 @@ class _Known:
     resources: dict[str, int] = field(default_factory=dict)
     calls: dict[int, dict[str, int]] = field(default_factory=dict)
     priorities: dict[int, tuple[int, int]] = field(default_factory=dict)
+    budgets: dict[int, frozenset[tuple[str, str]]] = field(default_factory=dict)
 
 
 _known = _Known()
@@ -48,16 +50,23 @@ def refresh(fetch: Fetch) -> None:
         if is_fresh():
             return
         began, found = monotonic(), _Known()
-        for tenant_id, resource, starts, calls, lowest, highest, workers in fetch(_POLICIES):
+        for tenant_id, resource, starts, calls, lowest, highest, budgets, workers in fetch(_POLICIES):
             limiter.shares = max(DEFAULT_SHARES, 2 * workers)
             if tenant_id is None:
                 found.resources |= {} if starts is None else {resource: starts}
                 continue
             found.starts |= {} if starts is None else {tenant_id: starts}
-            found.calls[tenant_id] = json.loads(calls) if isinstance(calls, str) else calls
+            found.calls[tenant_id] = _document(calls)
+            limited = frozenset((period, unit) for period, units in _document(budgets).items() for unit in units)
+            found.budgets |= {tenant_id: limited} if limited else {}
             found.priorities[tenant_id] = lowest, highest
         found.at = began
         _known = found
+
+
+def _document(found: Any) -> Any:
+    """Of a connection that reads JSON, or of one that does not."""
+    return json.loads(found) if isinstance(found, str) else found
 
 
 def forget() -> None:
@@ -91,3 +100,8 @@ def of_call(tenant_id: int, tool: ToolDefinition) -> list[Rate]:
         return []
     names = [f"tool:{tool.name}", f"system:{tool.system or tool.name}"]
     return [Rate(name=f"calls:{tenant_id}:{name}", per_minute=limits[name]) for name in names if name in limits]
+
+
+def budgets_of(tenant_id: int) -> frozenset[tuple[str, str]]:
+    """Period and unit of each budget a tenant has."""
+    return _known.budgets.get(tenant_id, frozenset())

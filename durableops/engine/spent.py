@@ -11,19 +11,31 @@ from durableops.errors import ControlSignal
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One budget that a run spends from."""
+    """One budget that a run spends from: its own, that of a run above it, or its tenant's."""
 
     id: int
     unit: str
-    run_id: UUID
+    run_id: UUID | None
+    """Whose it is; None for the tenant's."""
     most: Decimal
     spent: Decimal
     policy: str
     reserved: Decimal = Decimal(0)
+    period: str = ""
+    """Of a tenant's: `day` or `month`."""
+    spending_id: int | None = None
+    block_id: int | None = None
+    """Of a tenant's: which period, and the part of it that the run's worker has."""
 
     @property
     def left(self) -> Decimal:
         return self.most - self.spent - self.reserved
+
+    @property
+    def named(self) -> str:
+        """In a sentence."""
+        whose = f"the tenant's budget for the {self.period}" if self.period else "the budget"
+        return f"{whose} of {shown(self.most)} {self.unit}"
 
 
 class BudgetSpent(ControlSignal):
@@ -33,7 +45,7 @@ class BudgetSpent(ControlSignal):
 
     def __init__(self, row: Row, wanted: Decimal) -> None:
         more = f", {shown(wanted)} more asked for" if wanted else ""
-        super().__init__(f"the budget of {shown(row.most)} {row.unit} is spent: {shown(row.spent)} used{more}.")
+        super().__init__(f"{row.named} is spent: {shown(row.spent)} used{more}.")
         self.row, self.wanted = row, wanted
 
 

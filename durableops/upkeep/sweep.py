@@ -5,7 +5,7 @@ Level-triggered: each pass looks at how things are, not at what was announced.
 
 from __future__ import annotations
 
-from durableops.engine import bell, queues
+from durableops.engine import bell, blocks, queues
 from durableops.engine.claim import claimable
 from durableops.engine.database import Database
 from durableops.engine.family import sweep_parents
@@ -92,6 +92,7 @@ def sweep(database: Database) -> int:
     """One pass over everything. Returns how many things were put right."""
     found = match_events(database) + wake_answered(database) + sweep_parents(database)
     found += wake_turns(database) + wake_askers(database) + doubts.look_after(database)
+    database.transacting(blocks.return_ended)
     loose_files.remove_some(database)
     with database.cursor() as cursor:
         cursor.execute(_DEAD_WAITS)

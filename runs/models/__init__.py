@@ -6,7 +6,7 @@ from runs.models.access import ApiToken, Membership, Tenant
 from runs.models.approval import Approval
 from runs.models.artifact import Artifact, LooseFile
 from runs.models.audit import AuditEntry
-from runs.models.budget import Reservation, RunBudget
+from runs.models.budget import BudgetBlock, Reservation, RunBudget, TenantSpending
 from runs.models.bulk import Bulk, BulkItem
 from runs.models.checkpoint import Checkpoint
 from runs.models.compensation import Compensation, CompensationOrder
@@ -43,6 +43,7 @@ __all__ = [
     "Approval",
     "Artifact",
     "AuditEntry",
+    "BudgetBlock",
     "Bulk",
     "BulkItem",
     "Checkpoint",
@@ -84,6 +85,7 @@ __all__ = [
     "Slot",
     "System",
     "Tenant",
+    "TenantSpending",
     "Wait",
     "WebhookEndpoint",
     "Worker",

@@ -6,6 +6,8 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from runs.models.budget import BUDGET_POLICIES
+
 MOST_SLOTS = 10_000
 """A claim looks at each slot of a cap that is nearly full; more would be felt."""
 HIGHEST_PRIORITY = 100
@@ -29,6 +31,12 @@ class QuotaPolicy(models.Model):
     """Of a tenant: runs that may be started in a minute. Of a resource: entries of steps that use it."""
     call_rates = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     """Calls a minute of a tenant's runs, by `tool:NAME` and `system:NAME`."""
+    budgets = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
+    """What all of a tenant's runs may spend in a `day` and in a `month`: amounts as texts, by period and unit."""
+    budget_policy = models.CharField(max_length=7, default="exhaust", db_default="exhaust")
+    """What becomes of a run that finds one of them spent."""
+    time_zone = models.CharField(max_length=64, default="UTC", db_default="UTC")
+    """Where its days and months begin; a change holds from the next one on."""
     version = models.IntegerField(default=1)
     """Grows by one with each change: an edit names the one it was made from."""
     updated_at = models.DateTimeField(db_default=Now())
@@ -58,6 +66,10 @@ class QuotaPolicy(models.Model):
                     priority_min__lte=F("priority_max"),
                 ),
                 name="quota_policy_priorities_sane",
+            ),
+            models.CheckConstraint(
+                condition=Q(budget_policy__in=sorted(BUDGET_POLICIES)) & ~Q(time_zone=""),
+                name="quota_policy_budgets_sane",
             ),
         ]
 

@@ -67,6 +67,21 @@ def test_quota_of_a_tenant_and_of_a_resource_are_set(tenant, clean_queue, capsys
         operate(*of_tenant, "running_cap=many")
 
 
+def test_budgets_of_a_tenant_are_set_and_raised_for_the_present_period(tenant, clean_queue, capsys):
+    of_tenant = ("--tenant", tenant.slug, "--json")
+    budgets = '{"day": {"money": 0.10}, "month": {"tokens": 500}}'
+    operate("set-quota", *of_tenant, "--set", f"budgets={budgets}", "--set", "time_zone=Europe/Lisbon")
+    told = json.loads(capsys.readouterr().out)
+    assert (told["budgets"], told["time_zone"]) == (
+        {"day": {"money": "0.1"}, "month": {"tokens": "500"}}, "Europe/Lisbon",
+    )  # fmt: skip
+    operate("add-tenant-budget", *of_tenant, "--budget", "day.money=0.05")
+    assert json.loads(capsys.readouterr().out)["limits"] == {"money": "0.15"}
+    for wrong, why in (("day.money", "no amount"), ("day.calls=1", "nothing limits it"), ("money=1", "period is")):
+        with pytest.raises(CommandError, match=why):
+            operate("add-tenant-budget", *of_tenant, "--budget", wrong)
+
+
 def in_doubt() -> Doubt:
     System.objects.create(name="ledger")
     effect = make_effect(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from runs.models import Reservation, Run, RunBudget
-from tests.factories import make_run, now
+from runs.models import BudgetBlock, QuotaPolicy, Reservation, Run, RunBudget, TenantSpending
+from tests.factories import make_run, make_tenant, make_worker, now
 
 
 def make_budget(**over: Any) -> RunBudget:
@@ -35,7 +36,51 @@ def one_reservation_twice() -> None:
         make_reservation(budget, token=token)
 
 
+def make_spending(**over: Any) -> TenantSpending:
+    """A hundred tokens of a tenant, for a day."""
+    at = now()
+    values: dict[str, Any] = {"tenant": make_tenant(), "period": "day", "unit": "tokens", "starts_at": at}
+    values |= {"ends_at": at + timedelta(days=1), "most": Decimal(100)}
+    return TenantSpending.objects.create(**(values | over))
+
+
+def make_block(**over: Any) -> BudgetBlock:
+    """Ten of them."""
+    spending = over.pop("spending", None) or make_spending()
+    worker = over.pop("worker", None) or make_worker()
+    return BudgetBlock.objects.create(**({"spending": spending, "worker": worker, "amount": Decimal(10)} | over))
+
+
+def one_period_twice() -> None:
+    at = now()
+    for _ in range(2):
+        make_spending(starts_at=at, ends_at=at + timedelta(days=1))
+
+
+def one_block_twice() -> None:
+    spending, worker = make_spending(), make_worker()
+    for _ in range(2):
+        make_block(spending=spending, worker=worker)
+
+
+def one_reservation_of_a_block_twice() -> None:
+    block, run, token = make_block(), make_run(), uuid.uuid4()
+    for _ in range(2):
+        Reservation.objects.create(block=block, run=run, fence=1, token=token, amount=Decimal(1))
+
+
 VIOLATIONS = {
+    "spending_period_unique": one_period_twice,
+    "spending_period_known": lambda: make_spending(period="week"),
+    "spending_unit_known": lambda: make_spending(unit="gold"),
+    "spending_period_forward": lambda: make_spending(ends_at=now() - timedelta(days=1)),
+    "spending_within_limit": lambda: make_block(amount=Decimal(101)),
+    "spending_amounts_sane": lambda: make_spending(over=Decimal(-1)),
+    "block_once_per_worker": one_block_twice,
+    "block_within_amount": lambda: make_block(spent=Decimal(11)),
+    "reservation_once_per_block": one_reservation_of_a_block_twice,
+    "reservation_of_budget_or_block": lambda: make_reservation(make_budget(), block=make_block()),
+    "quota_policy_budgets_sane": lambda: QuotaPolicy.objects.create(tenant=make_tenant(), budget_policy="hope"),
     "run_queue_clock_only_while_queued": lambda: make_run(state="waiting", queue_expires_at=now()),
     "run_clock_policies_known": lambda: make_run(deadline_policy="hope"),
     "budget_unit_unique": one_unit_twice,

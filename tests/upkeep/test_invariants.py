@@ -225,6 +225,22 @@ BREAKS: list[tuple[str, str]] = [
                 VALUES ('scan', 2, 1, now(), 'a')""",
     ),
     (
+        "blocks_are_what_a_tenants_budget_says_they_are",
+        """
+            INSERT INTO runs_tenant_spending (tenant_id, period, unit, currency, starts_at, ends_at, most, blocked)
+                SELECT id, 'day', 'calls', '', now(), now() + interval '1 day', 10, 1 FROM runs_tenant LIMIT 1""",
+    ),
+    (
+        "no_more_is_reserved_of_a_block_than_it_has",
+        """
+            INSERT INTO runs_tenant_spending (tenant_id, period, unit, currency, starts_at, ends_at, most)
+                SELECT id, 'day', 'calls', '', now(), now() + interval '1 day', 10 FROM runs_tenant LIMIT 1;
+            INSERT INTO runs_budget_block (spending_id, worker_id, amount)
+                SELECT s.id, w.id, 1 FROM runs_tenant_spending s, runs_worker w LIMIT 1;
+            INSERT INTO runs_reservation (block_id, run_id, fence, token, amount)
+                SELECT k.id, r.id, 1, gen_random_uuid(), 2 FROM runs_budget_block k, runs_run r LIMIT 1""",
+    ),
+    (
         "no_more_run_than_the_cap_allows",
         f"""
             INSERT INTO runs_quota_policy (resource, running_cap, version, updated_at, updated_by)

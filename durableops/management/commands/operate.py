@@ -44,7 +44,9 @@ class Command(BaseCommand):
         parser.add_argument("--approval", metavar="NAME", help="which approval, where the run has several open")
         parser.add_argument("--until", metavar="INSTANT", help="extend: the new end, such as 2026-12-24T18:00:00Z")
         parser.add_argument("--wait", metavar="NAME", help="extend: the wait whose end it is; else the run's deadline")
-        parser.add_argument("--budget", metavar="UNIT=AMOUNT", action="append", help="add-budget: how much more")
+        parser.add_argument(
+            "--budget", metavar="UNIT=AMOUNT", action="append", help="add-budget, add-tenant-budget: more"
+        )
         parser.add_argument("--set", metavar="NAME=VALUE", action="append", help="set-quota: a limit, or none")
         parser.add_argument("--resource", help="set-quota: the shared resource, instead of a tenant")
         parser.add_argument("--as", dest="how", choices=settlements.HOW, help="settle: what became of it")

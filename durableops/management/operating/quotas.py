@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 from django.core.management.base import CommandError
 
 from durableops.engine import quotas
-from durableops.engine.quotas import CALL_RATES, Owner
+from durableops.engine.quotas import BUDGETS, CALL_RATES, FIELDS, Owner
 from durableops.management.operating.asked import Asked, Told, Verb
 
 
@@ -25,15 +26,23 @@ def _set(asked: Asked) -> Told:
 
 
 def _changes(given: list[str]) -> dict[str, Any]:
-    """`running_cap=5`, `running_cap=none`, `call_rates={"tool:send": 600}`."""
+    """`running_cap=5`, `running_cap=none`, `call_rates={"tool:send": 600}`, `time_zone=Europe/Lisbon`."""
     changes: dict[str, Any] = {}
     for one in given:
         name, _, text = one.partition("=")
         try:
-            changes[name] = None if text == "none" else json.loads(text) if name == CALL_RATES else int(text)
+            changes[name] = _value(name, text)
         except ValueError:
             raise CommandError(f"--set {one!r} is no limit; write it as running_cap=5 or running_cap=none.") from None
     return changes
+
+
+def _value(name: str, text: str) -> Any:
+    if name in (CALL_RATES, BUDGETS):
+        return {} if text == "none" else json.loads(text, parse_float=Decimal)
+    if name in FIELDS:
+        return None if text == "none" else int(text)
+    return text
 
 
 VERBS: dict[str, Verb] = {

@@ -35,6 +35,25 @@ CHECKS = (
             FROM runs_quota_policy p WHERE {_RUNNING} > p.running_cap""",
     ),
     Check(
+        name="blocks_are_what_a_tenants_budget_says_they_are",
+        promise=11,
+        looks_at="every day and month of a tenant's budgets",
+        broken="""
+            SELECT s.id, format('%%s are in blocks and it says %%s; spent and blocks may be %%s',
+                coalesce(sum(k.amount), 0), s.blocked, s.most)
+            FROM runs_tenant_spending s LEFT JOIN runs_budget_block k ON k.spending_id = s.id
+            GROUP BY s.id HAVING coalesce(sum(k.amount), 0) <> s.blocked OR s.spent + s.blocked > s.most""",
+    ),
+    Check(
+        name="no_more_is_reserved_of_a_block_than_it_has",
+        promise=11,
+        looks_at="every block of a tenant's budget",
+        broken="""
+            SELECT k.id, format('%%s are spent of its %%s and %%s reserved', k.spent, k.amount, sum(v.amount))
+            FROM runs_budget_block k JOIN runs_reservation v ON v.block_id = k.id
+            GROUP BY k.id HAVING k.spent + sum(v.amount) > k.amount""",
+    ),
+    Check(
         name="queued_run_is_let_in_when_its_time_has_come",
         promise=11,
         looks_at=f"{OPEN_RUNS} that is queued",
