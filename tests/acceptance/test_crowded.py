@@ -135,9 +135,10 @@ def test_step_that_eats_all_memory_takes_down_its_own_process_only_and_is_named(
     for run in [*near, hungry]:
         run.until("succeeded")
         assert "worker_lost" in run.causes()
+    # Those of the other process lose nothing; one may have made place for those of the lost one.
     for run in far:
         run.until("succeeded")
-        assert run.causes() == []
+        assert set(run.causes()) <= {"slice"}
     assert Worker.objects.get(pk=elsewhere.pk).ended_at is None
     sent = [line["key"] for line in far[0].world()]
     assert len(sent) == len(set(sent)) == 3 * 7

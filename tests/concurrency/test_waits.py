@@ -383,14 +383,13 @@ def test_two_last_children_that_finish_together_wake_their_parent_once(engine):
 
     run = engine.start("parent")
     other = engine.another_worker()
-    works = [Background(engine.worker.drain)]
 
-    # The first worker takes the parent and then one child; the second takes the other child.
-    def take():
+    # Both look again until the end: while one is in a child, nobody but the other can take the second.
+    def until_the_end(worker: Any):
         while Run.objects.get(pk=run.pk).state not in ("succeeded", "failed"):
-            other.drain()
+            worker.drain()
 
-    works.append(Background(take))
+    works = [Background(partial(until_the_end, worker)) for worker in (engine.worker, other)]
     for work in works:
         work.result(30)
     engine.drain()

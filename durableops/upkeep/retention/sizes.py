@@ -47,6 +47,7 @@ _PLAIN = {
     "runs_inbound_event": "input",
     "runs_wait": "input",
 }
+TABLES = (*_PLAIN, "runs_checkpoint", "runs_effect")
 _PUT = "INSERT INTO runs_class_size (at, data_class, rows, bytes) VALUES (now(), %s, %s, %s)"
 _FORGET = "DELETE FROM runs_class_size WHERE at < now() - %s * interval '1 day'"
 
@@ -63,7 +64,7 @@ def measure(database: Database) -> dict[str, Size]:
     """Estimate every class: exact for files and tables of one class, sampled where classes share a table."""
     tables = {
         name: (size, rows, pages)
-        for name, size, rows, pages in database.fetch(_TABLES, [[*_PLAIN, "runs_checkpoint", "runs_effect"]])
+        for name, size, rows, pages in database.fetch(_TABLES, [list(TABLES)])
     }
     found: dict[str, Size] = {}
 
