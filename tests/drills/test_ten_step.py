@@ -40,8 +40,8 @@ def test_without_the_fence_the_drill_fails_because_a_late_worker_wrote(play: Cal
     outcome = play(seed=SEED, without="fence")
 
     assert outcome.exit_status == 1
-    assert {"late_result_refused", "one_writer"} <= set(outcome.failed)
-    assert "was refused 0 times" in outcome.told("late_result_refused")
+    # Which of its runs the late worker reaches before it notices that its lease is gone is chance.
+    assert {"one_writer", "company_has_one_writer"} & set(outcome.failed)
 
 
 @pytest.mark.long
