@@ -34,6 +34,11 @@ class Place:
         return self.environment["DATABASE_OWNER_URL"] or self.environment["DATABASE_URL"]
 
     @property
+    def database(self) -> str:
+        """Its name on the server."""
+        return urlsplit(self.owner_url).path.removeprefix("/")
+
+    @property
     def marks_path(self) -> Path:
         return Path(self.environment[VARIABLE])
 
@@ -47,13 +52,20 @@ def scratch() -> Iterator[Place]:
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         psycopg.connect(_on(owner, "postgres"), autocommit=True) as server,
     ):
-        server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        place = Place(environment=_environment(name, Path(folder)), folder=Path(folder))
         try:
-            place = Place(environment=_environment(name, Path(folder)), folder=Path(folder))
-            manage(place, "migrate", "--verbosity", "0", "--skip-checks")
+            make_database(place)
             yield place
         finally:
-            server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+            server.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def make_database(place: Place) -> None:
+    """Make the database with its tables."""
+    owner = settings.DATABASE_OWNER_URL or settings.DATABASE_URL
+    with psycopg.connect(_on(owner, "postgres"), autocommit=True) as server:
+        server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(place.database)))
+    manage(place, "migrate", "--verbosity", "0", "--skip-checks")
 
 
 def manage(place: Place, *command: str) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
-import psycopg
 import pytest
 import redis
 from django.conf import settings
@@ -17,9 +15,11 @@ from hypothesis import settings as hypothesis_settings
 
 from durableops.conf import get_conf
 from tests import browser
+from tests.fixtures import template
 from tests.fixtures.cleaning import clean_by_deleting
 from tests.fixtures.engine import commits, database, engine, later, media, own_registry, places, second, tenant
 from tests.fixtures.sharing import BySharing, longest_first
+from tests.fixtures.template import on_database
 
 __all__ = [
     "clean_by_deleting",
@@ -28,6 +28,7 @@ __all__ = [
     "engine",
     "later",
     "media",
+    "on_database",
     "own_registry",
     "places",
     "second",
@@ -53,35 +54,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         longest_first(items)
 
 
-def on_database(url: str, name: str) -> str:
-    """Return the same address with another database."""
-    return urlsplit(url)._replace(path=f"/{name}").geturl()
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """The database is there before Django looks for it, and goes by our own hand."""
+    return True
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
-    """Before the test database is made: end the sessions that processes of a killed suite left in it."""
-    end_sessions_in(connection.creation._get_test_db_name())  # type: ignore[attr-defined]
+def django_db_createdb() -> bool:
+    return False
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """Before the test database is dropped: end the sessions of threads that outlived their tests."""
+def django_db_modify_db_settings(
+    request: pytest.FixtureRequest, django_db_modify_db_settings_parallel_suffix: None
+) -> None:
+    """Before Django looks for the test database: copy it, and end what processes of a killed suite left in it."""
+    name = connection.creation._get_test_db_name()  # type: ignore[attr-defined]
+    options = request.config.option
+    template.end_sessions_in(name)
+    if options.create_db or not (options.reuse_db and template.exists(name)):
+        template.copy_to(name)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(request: pytest.FixtureRequest, django_db_setup: None) -> Iterator[None]:
+    """At the end: end the sessions of threads that outlived their tests, and drop the database unless it is kept."""
     yield
     name = str(connection.settings_dict["NAME"])
     connection.close()
-    end_sessions_in(name)
-
-
-def end_sessions_in(database: str) -> None:
-    """End what the suite's roles still have open in a database: each may end its own."""
-    for url in dict.fromkeys(filter(None, (settings.DATABASE_OWNER_URL, settings.DATABASE_URL))):
-        with psycopg.connect(on_database(url, "postgres"), autocommit=True) as server:
-            server.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-                " WHERE datname = %s AND usename = current_user",
-                (database,),
-            )
+    template.end_sessions_in(name)
+    if not request.config.option.reuse_db:
+        template.remove(name)
 
 
 @pytest.fixture

@@ -24,13 +24,24 @@ CROWDS = (16, 64)
 
 
 def measure(
-    place: Place, *, runs: int = 400, samples: int = 50, idle_seconds: float = 5.0, queued: int = 100_000
+    place: Place,
+    *,
+    runs: int = 400,
+    samples: int = 50,
+    idle_seconds: float = 5.0,
+    queued: int = 100_000,
+    most_in_hand: int = max(CROWDS),
 ) -> Result:
-    """Work off `runs` runs, time `samples` single starts, watch an idle worker and upkeep, claim from a long queue."""
+    """Work off `runs` runs, one in hand and then up to `most_in_hand`, time `samples` single starts, and so on.
+
+    `queued` runs wait while claims are timed.
+    """
     began = time.monotonic()
     with psycopg.connect(place.owner_url, autocommit=True) as connection:
         drained = drain(place, connection, runs, workflow=WORKFLOW)
-        crowds = {n: drain(place, connection, runs, workflow=WORKFLOW, concurrency=n) for n in CROWDS}
+        crowds = {
+            n: drain(place, connection, runs, workflow=WORKFLOW, concurrency=n) for n in CROWDS if n <= most_in_hand
+        }
         latencies = _latencies(place, samples)
         idle = _idle_rate(place, connection, idle_seconds)
         of_calls, call_targets = measure_calls(place, connection, runs)

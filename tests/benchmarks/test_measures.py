@@ -12,7 +12,7 @@ from benchmarks import catalogue, table
 
 SIZES = {
     "density": ["runs=20", "plain_runs=5", "seconds=0.2"],
-    "engine": ["runs=3", "samples=2", "idle_seconds=0.2", "queued=1500"],
+    "engine": ["runs=3", "samples=2", "idle_seconds=0.2", "queued=1500", "most_in_hand=16"],
     "recovery": ["kills=1", "near_kills=1", "child_kills=1", "pool_kills=1"],
     "retention": ["events=400", "checkpoints=200", "effects=100", "seconds=0.3", "vacuum_seconds=0"],
 }
@@ -20,7 +20,7 @@ SIZES = {
 
 @pytest.mark.drill
 @pytest.mark.parametrize("name", sorted(SIZES))
-def test_benchmark_answers_with_figures_and_targets(name, capfd):
+def test_benchmark_answers_with_figures_and_targets(name, capfd, migrated_scratch):
     arguments = [part for size in SIZES[name] for part in ("--size", size)]
     call_command("bench", name, "--json", *arguments)
     found = json.loads(capfd.readouterr().out)

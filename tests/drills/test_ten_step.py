@@ -36,6 +36,7 @@ def test_ten_steps_survive_kills_a_stopped_worker_doubles_and_a_timeout(play: Ca
     assert (stored.drill, stored.passed, stored.seed, stored.report) == ("ten-step", True, SEED, report)
 
 
+@pytest.mark.long
 def test_without_the_fence_the_drill_fails_because_a_late_worker_wrote(play: Callable[..., Outcome]):
     outcome = play(seed=SEED, without="fence")
 
@@ -62,7 +63,6 @@ def no_unique_slot(database_url: str):
         owner.execute("ALTER TABLE runs_effect ADD CONSTRAINT effect_slot_unique UNIQUE (slot)")
 
 
-@pytest.mark.long
 def test_without_the_unique_slot_the_drill_fails_because_a_second_record_was_accepted(
     no_unique_slot: None, play: Callable[..., Outcome]
 ):

