@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from uuid import UUID
 
 from django.db import connection
@@ -10,10 +10,9 @@ from django.db.models import Q
 from django.utils import timezone
 
 from durableops.authoring import registry
-from durableops.engine import commands
 from durableops.engine.plans import plan_id
 from durableops.engine.retention import holds, rules
-from durableops.upkeep.drills.company import ACTOR
+from durableops.upkeep.drills.company import ACTOR, cancel_all
 from examples.keeping.cells import DAYS, REOPEN_DAYS
 from examples.keeping.making import HELD, Maker
 from examples.keeping.workflows import PLAIN, REOPENABLE
@@ -34,7 +33,6 @@ from runs.models import (
     Worker,
     WorkflowPlan,
 )
-from runs.states import TERMINAL
 
 HELD_TENANT = "drill-held"
 WHY = "the drill `retention`"
@@ -97,8 +95,7 @@ def dead_worker() -> Worker:
 
 def settle_all(ids: Collection[UUID]) -> None:
     """Close whatever of these runs would be somebody's work otherwise, and cancel those that are open."""
-    for run in _open(ids):
-        commands.cancel(run.pk, tenant=run.tenant, actor=ACTOR, reason=WHY)
+    cancel_all(Run.objects.open().filter(pk__in=list(ids)), reason=WHY)
     at, mine = timezone.now(), Q(run__in=list(ids))
     Wait.objects.filter(mine, state="open").update(state="cancelled")
     Review.objects.filter(mine, closed_at=None).update(closed_at=at, closed_as="ended", closed_by=ACTOR)
@@ -113,7 +110,3 @@ def settle_all(ids: Collection[UUID]) -> None:
         state="waived", settled_at=at, settled_by=ACTOR, reason=WHY
     )
     CompensationOrder.objects.filter(mine, applied_at=None).update(applied_at=at)
-
-
-def _open(ids: Collection[UUID]) -> Iterator[Run]:
-    yield from Run.objects.filter(pk__in=list(ids)).exclude(state__in=list(TERMINAL)).select_related("tenant")

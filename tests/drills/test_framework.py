@@ -19,7 +19,7 @@ from durableops.upkeep.drills.processes import Cast
 from durableops.upkeep.drills.waiting import comes_true, until
 from runs.models import Run, RunEvent
 from runs.models.worker import LOCK_CLASS
-from tests.factories import make_checkpoint, make_effect, make_run, make_worker
+from tests.factories import make_checkpoint, make_effect, make_run, make_wait, make_worker
 from tests.waiting import eventually
 
 
@@ -76,8 +76,11 @@ def test_a_drill_refuses_to_play_where_somebody_else_works(database_url: str):
 @pytest.mark.django_db(transaction=True)
 def test_a_drill_refuses_to_take_runs_of_others_and_cancels_what_an_earlier_drill_left():
     left = make_run(labels=LABELS)
+    wait = make_wait(left, kind="children", name="kids", state="open", turns=1)
+    # Cancelled together with its parent, so that it is not there any more when its turn comes.
+    child = make_run(labels=LABELS, parent=left, parent_wait=wait, child_index=0)
     assert _may_play()
-    assert Run.objects.get(pk=left.pk).state == "cancelled"
+    assert set(Run.objects.filter(pk__in=[left.pk, child.pk]).values_list("state", flat=True)) == {"cancelled"}
 
     make_run()
     with pytest.raises(DrillStopped, match="1 runs of others"), alone():

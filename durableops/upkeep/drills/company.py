@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from django.db import connection
+from django.db.models import QuerySet
 
 from durableops.engine import commands
+from durableops.errors import TransitionRefused
 from durableops.upkeep.drills.checks import DrillStopped
 from runs.models import Run, Tenant
 from runs.models.worker import LOCK_CLASS
@@ -41,8 +43,16 @@ def alone() -> Iterator[None]:
 
 def _cancel_leftovers() -> None:
     """Cancel what a drill that was itself killed left open: its other half is gone."""
-    for run in Run.objects.open().filter(labels__contains=LABELS, cancel_requested=False).select_related("tenant"):
-        commands.cancel(run.pk, tenant=run.tenant, actor=ACTOR, reason="a new drill begins")
+    mine = Run.objects.open().filter(labels__contains=LABELS, cancel_requested=False)
+    cancel_all(mine, reason="a new drill begins")
+
+
+def cancel_all(runs: QuerySet[Run], *, reason: str) -> None:
+    """Cancel these open runs."""
+    for run in runs.select_related("tenant"):
+        # One whose parent was cancelled just now has gone with it.
+        with suppress(TransitionRefused):
+            commands.cancel(run.pk, tenant=run.tenant, actor=ACTOR, reason=reason)
 
 
 def _refuse_company() -> None:

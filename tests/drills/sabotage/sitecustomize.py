@@ -88,12 +88,19 @@ def without_doubt(doubting):
         doubting._LEAVE = doubting._LEAVE.replace(was, instead)
 
 
+def without_removal(storage):
+    """Files stay where they are when they are to be removed."""
+    assert storage.remove
+    storage.remove = lambda path: None
+
+
 GUARDS = {
     "fence": ("runs.fenced", without_fence),
     "slot": ("runs.parts", without_slot),
     "intent": ("durableops.engine.calls", without_intent),
     "key": ("durableops.engine.calling", without_key),
     "doubt": ("runs.doubting", without_doubt),
+    "removal": ("durableops.artifacts.storage", without_removal),
     "reason": ("durableops.engine.sending", without_reason),
 }
 
