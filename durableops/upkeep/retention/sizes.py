@@ -18,9 +18,11 @@ ALARM_SHARE = 0.5
 ALARM_BYTES = 100_000_000
 """A class that grew by half within a week, and by this much at least, is growing faster than anybody meant."""
 
-# Tables by their physical size, which includes indexes and what is stored apart; shared out by a sample of rows.
+# Tables by their physical size, which includes indexes and what is stored apart; shared out by a sample of rows. Until
+# a table is analyzed for the first time, its rows are those that the statistics counted as they came and went.
 _TABLES = """
-SELECT c.relname, pg_total_relation_size(c.oid), greatest(c.reltuples, 0)::bigint, greatest(c.relpages, 1)
+SELECT c.relname, pg_total_relation_size(c.oid),
+    CASE WHEN c.reltuples < 0 THEN pg_stat_get_live_tuples(c.oid) ELSE c.reltuples END::bigint, greatest(c.relpages, 1)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'public' AND c.relkind = 'r' AND c.relname = ANY(%s)"""
 _CHECKPOINTS = """

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
+import psycopg
 import pytest
+from django.db import connection
 
 from durableops.conf import override_conf
 from durableops.upkeep.retention import sizes
@@ -71,6 +73,16 @@ def test_sizes_are_those_of_what_there_is(cleaning):
     assert (found["temp_file"].rows, found["temp_file"].bytes) == (3, 21)
     assert (found["decision"].rows, found["checkpoint"].rows, found["input"].rows) == (3, 6, 9)
     assert all(found[name].bytes > 0 for name in ("event", "checkpoint", "effect_key", "effect_body", "raw_prompt"))
+
+
+def test_rows_of_a_table_that_was_never_analyzed_are_counted_as_they_came(cleaning, database_url):
+    with psycopg.connect(database_url) as owner:
+        owner.execute("TRUNCATE runs_prompt")  # the server forgets what it had analyzed
+    for _ in range(3):
+        full_run(ago=timedelta(minutes=1))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+    assert sizes.measure(cleaning)["raw_prompt"].rows == 3 + 3, "the prompts, and the files of that class"
 
 
 def test_it_pauses_longer_while_runs_wait(cleaning, monkeypatch):
