@@ -58,6 +58,7 @@ SCOPES: tuple[Permission, ...] = (
     Permission.OPERATE,
     Permission.DECIDE,
     Permission.SETTLE,
+    Permission.REVIEW,
     Permission.RETAIN,
 )
 """What a token may be given. Administration is for people, who can be asked."""

@@ -19,6 +19,7 @@ from durableops.api.described import REFUSALS, asks
 from durableops.api.paging import LARGEST_ID, refuse_unknown
 from durableops.api.schemas import Instant, Key, PlanHash, Request, VerbRequest
 from durableops.engine import guard
+from durableops.engine import reviewing as reviewing  # its bulk verb is known by being imported
 from durableops.engine.bulk import capture, control
 from durableops.engine.bulk import reading as outcomes
 from durableops.engine.bulk.capture import Selection
@@ -45,13 +46,14 @@ class RunSelection(Request):
 
 
 class PreviewRequest(Request):
-    verb: Literal["pause", "resume", "retry", "cancel"]
+    verb: Literal["pause", "resume", "retry", "cancel", "migrate"]
     runs: list[Annotated[UUID, Field(strict=False)]] = Field(
         default_factory=list, max_length=MOST_GIVEN, description="These runs; else those of `filter`."
     )
     filter: RunSelection | None = None
     arguments: dict[str, Any] = Field(
-        default_factory=dict, description="For `cancel`: `done`, what becomes of what they did."
+        default_factory=dict,
+        description="For `cancel`: `done`, what becomes of what they did. For `migrate`: `workflow` and `version`.",
     )
 
 

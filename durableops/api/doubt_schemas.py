@@ -118,6 +118,7 @@ class QueuedCall(BaseModel):
     queued_at: datetime
     run_state: str
     run_paused: bool
+    plan_hash: str = Field(description="Of its place, to be sent with `move`.")
 
 
 class SystemQueue(System):

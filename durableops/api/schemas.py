@@ -68,11 +68,6 @@ class StartRequest(_Request):
     start_at: Instant | None = Field(None, description="Not earlier than this; at most ten years from now.")
 
 
-class MoveRequest(_Request):
-    to: Literal["first", "up", "down", "last"]
-    reason: Reason = Field(min_length=1)
-
-
 class EventRequest(_Request):
     name: Key
     correlation: Key | None = Field(None, description="Which one, when several runs wait for this name.")
@@ -87,6 +82,21 @@ class GuardedRequest(VerbRequest):
     """A verb that may send something again."""
 
     plan_hash: PlanHash | None = None
+
+
+class MigrateRequest(GuardedRequest):
+    version: int | None = Field(None, ge=1, le=2**31 - 1, description="By default the newest that is loaded.")
+
+
+class MoveRequest(GuardedRequest):
+    to: Literal["first", "up", "down", "last"]
+
+
+class CancelRequest(VerbRequest):
+    done: Literal["later", "compensate", "keep"] = Field(
+        "later",
+        description="What becomes of what was done: listed as owed and decided later, undone, or left as it is.",
+    )
 
 
 Amount = Annotated[float, Field(strict=False, gt=0, le=1e12, allow_inf_nan=False)]

@@ -13,7 +13,7 @@ from durableops.api.doubt_schemas import QueuedCall, System, SystemList, SystemQ
 from durableops.api.paging import LARGEST_ID
 from durableops.api.schemas import MoveRequest, VerbDone
 from durableops.api.verbs import done
-from durableops.engine import system_view, systems
+from durableops.engine import guard, system_view, systems
 from durableops.errors import SystemNotFound
 
 router = Router(tags=["systems"])
@@ -39,12 +39,15 @@ def detail(request: HttpRequest, name: str) -> SystemQueue:
     found = next((one for one in system_view.systems([client.tenant.pk]) if one.name == name), None)
     if found is None:
         raise SystemNotFound(f"no call has ever been queued for a system {name[:100]!r}.")
+    queue = system_view.queue(name, [client.tenant.pk])
+    own = [one.effect_id for one in queue]
     calls = [
         QueuedCall(
             effect=one.effect_id, run=one.run_id, tool=one.tool, resource=one.resource, ahead=one.ahead,
             queued_at=one.queued_at, run_state=one.run_state, run_paused=one.run_paused,
+            plan_hash=systems.place_hash(one.effect_id, own),
         )
-        for one in system_view.queue(name, [client.tenant.pk])
+        for one in queue
     ]  # fmt: skip
     return SystemQueue(**_system(found).model_dump(), calls=calls)
 
@@ -54,11 +57,17 @@ def detail(request: HttpRequest, name: str) -> SystemQueue:
     summary="Move a queued call", **asks(VERBS["move_call"]),
 )  # fmt: skip
 def move(request: HttpRequest, effect_id: int, body: MoveRequest) -> Status[VerbDone]:
-    """Move a call within the places that this tenant's calls have. Refused (409) once it is not waiting any more."""
+    """Move a call within the places that this tenant's calls have. Refused (409) once it is not waiting any more, and
+    with a `plan_hash` also when it has another place than was shown: a request that is sent twice moves it once."""
     client = client_of(request)
     if effect_id > LARGEST_ID:
         raise SystemNotFound(f"there is no call {str(effect_id)[:20]}… in a queue here.")
-    return done(systems.move(effect_id, tenant=client.tenant, actor=client.actor, reason=body.reason, to=body.to))
+    return done(
+        systems.move(
+            effect_id, tenant=client.tenant, actor=client.actor, reason=body.reason, to=body.to,
+            plan_hash=body.plan_hash or guard.UNSEEN,
+        )
+    )  # fmt: skip
 
 
 def _system(one: system_view.Seen) -> System:

@@ -13,8 +13,8 @@ from durableops.access import VERBS
 from durableops.api.auth import client_of
 from durableops.api.bodies import refuse_far
 from durableops.api.described import REFUSALS, asks
-from durableops.api.schemas import BudgetRequest, RetryRequest, VerbDone, VerbRequest
-from durableops.engine import budgeting, commands, guard
+from durableops.api.schemas import BudgetRequest, CancelRequest, MigrateRequest, RetryRequest, VerbDone, VerbRequest
+from durableops.engine import budgeting, commands, guard, reviewing
 from durableops.engine.commands import Done
 from runs.states import State
 
@@ -33,10 +33,13 @@ def _verb[V: Callable[..., Status[VerbDone]]](name: str, summary: str) -> Callab
 
 
 @_verb("cancel", "Cancel a run")
-def cancel(request: HttpRequest, run_id: UUID, body: VerbRequest) -> Status[VerbDone]:
-    """Cancel a run and everything below it. 202 while its worker still has to stop. A finished run is refused (409)."""
+def cancel(request: HttpRequest, run_id: UUID, body: CancelRequest) -> Status[VerbDone]:
+    """Cancel a run and everything below it. 202 while its worker still has to stop. A finished run is refused (409).
+
+    `GET /runs/{id}/plans/cancel` tells what could be undone, and what stays open.
+    """
     client = client_of(request)
-    return done(commands.cancel(run_id, tenant=client.tenant, actor=client.actor, reason=body.reason))
+    return done(commands.cancel(run_id, tenant=client.tenant, actor=client.actor, reason=body.reason, done=body.done))
 
 
 @_verb("pause", "Pause a run")
@@ -65,6 +68,21 @@ def retry(request: HttpRequest, run_id: UUID, body: RetryRequest) -> Status[Verb
         commands.retry(
             run_id, tenant=client.tenant, actor=client.actor, reason=body.reason, deadline_at=body.deadline_at,
             budget=body.budget, plan_hash=body.plan_hash or guard.UNSEEN,
+        )
+    )  # fmt: skip
+
+
+@_verb("migrate", "Migrate a run to a newer version")
+def migrate(request: HttpRequest, run_id: UUID, body: MigrateRequest) -> Status[VerbDone]:
+    """Bring a run that nobody has in hand to a newer version of its workflow, by its registered migrations.
+
+    Where calls would be sent again, or would be in doubt, it needs the `plan_hash` of `GET /runs/{id}/plans/migrate`.
+    """
+    client = client_of(request)
+    return done(
+        reviewing.migrate(
+            run_id, tenant=client.tenant, actor=client.actor, reason=body.reason, version=body.version,
+            plan_hash=body.plan_hash or guard.UNSEEN,
         )
     )  # fmt: skip
 

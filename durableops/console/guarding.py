@@ -42,13 +42,19 @@ _ICONS = {
 def meanings(plan: Plan) -> list[Meaning]:
     """A plan as lines, what may hurt first."""
     lines = sorted(plan.lines, key=lambda line: (_ORDER.index(line.category), line.tool))
-    return [_meaning(line) for line in lines] + [_waits(kind, number) for kind, number in sorted(plan.waits.items())]
+    told = [_meaning(line) for line in lines] + [_waits(kind, number) for kind, number in sorted(plan.waits.items())]
+    return told + [_cannot(why, number) for why, number in plan.cannot.items()]
 
 
 def plan_of(kept: Mapping[str, Any]) -> Plan:
     """A plan that was kept as JSON."""
     lines = [Line(**{**line, "samples": tuple(line["samples"])}) for line in kept.get("calls", ())]
-    return Plan(verb=kept.get("verb", ""), lines=lines, hash=kept.get("plan_hash", ""), waits=kept.get("waits", {}))
+    return Plan(verb=kept.get("verb", ""), lines=lines, hash=kept.get("plan_hash", ""), waits=kept.get("waits", {}),
+                cannot=kept.get("cannot", {}))  # fmt: skip
+
+
+def _cannot(why: str, number: int) -> Meaning:
+    return Meaning(icon="circle-slash", text=sentence("{}: refused; {}", count_of(number, "run"), why))
 
 
 def _meaning(line: Line) -> Meaning:

@@ -2,12 +2,13 @@
 
 A plan has a hash over the facts it was made of. A verb that is given the hash works it out anew under the run's lock
 and is refused if the facts have changed: the plan that was shown is the plan that is executed. Counting is done by the
-database, for one run and for all runs of a bulk action alike; no effect is loaded. What a settlement would do is worked
+database, for one run and for many alike (`bulk.planning`); no effect is loaded. What a settlement would do is worked
 out from one effect by `choices`; it is a plan like these, and is insisted on here.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from uuid import UUID
 
 from durableops.authoring import registry
 from durableops.checkpoints.codec import hash_hex
+from durableops.checkpoints.upgrades import Upgraded
 from durableops.engine import migrating
 from durableops.engine.compensation.owing import FAMILY, UNDOABLE
 from durableops.engine.compensation.ways import COLUMNS, as_rows, ways
@@ -47,7 +49,7 @@ _CATEGORIES = {
     "retry_from": _AGAIN.format(reads_again="true"),
     "fork": _ANEW,
     # A migration may leave calls behind: then nothing of the record answers for them.
-    "migrate": "CASE WHEN concat(e.step_id, '/', e.tool) = ANY(%(left)s) THEN 'anew' ELSE "
+    "migrate": "CASE WHEN concat(e.step_id, '/', e.tool) = ANY(x.left_behind) THEN 'anew' ELSE "
     + _AGAIN.format(reads_again="false")
     + " END",
 }
@@ -58,8 +60,9 @@ AT_CHECKPOINT = ("retry_from", "fork")
 # Whether a message was delivered by now changes nothing about what the verb does; the rest of a plan is its facts.
 _FACTS = """
 WITH chosen AS (
-    SELECT r.id, r.state, r.lineage, r.head_seq, r.fence, r.step_id, c.effects_through AS through
-    FROM ({source}) s JOIN runs_run r ON r.id = s.id
+    SELECT r.id, r.state, r.lineage, r.head_seq, r.fence, r.step_id, c.effects_through AS through, s.more, s.left_behind
+    FROM jsonb_to_recordset(%(runs)s::jsonb) AS s(id uuid, more text, left_behind text[])
+    JOIN runs_run r ON r.id = s.id
     JOIN runs_checkpoint c ON c.run_id = r.id AND c.seq = coalesce(%(seq)s::int, r.head_seq)
 ), calls AS (
     SELECT x.id, e.category, e.tool, e.safety, count(*) AS calls, min(e.resource) AS first, max(e.resource) AS last
@@ -69,7 +72,7 @@ WITH chosen AS (
     GROUP BY x.id, e.category, e.tool, e.safety
 )"""
 _HASHES = """
-SELECT x.id, encode(sha256(convert_to(concat_ws('|', '{verb}', %(seq)s::int, %(more)s::text, x.state, x.lineage,
+SELECT x.id, encode(sha256(convert_to(concat_ws('|', '{verb}', %(seq)s::int, x.more, x.state, x.lineage,
     x.head_seq, x.fence,
     (SELECT string_agg(concat_ws(' ', k.category, k.tool, k.safety, k.calls), ',' ORDER BY k.category, k.tool, k.safety)
      FROM (SELECT CASE WHEN safety = 'outbox' AND '{verb}' <> 'fork' THEN 'outbox' ELSE category END AS category,
@@ -81,8 +84,6 @@ SELECT x.id, encode(sha256(convert_to(concat_ws('|', '{verb}', %(seq)s::int, %(m
 _LINES = """
 SELECT category, tool, safety, sum(calls)::bigint, count(DISTINCT id), min(first), max(last) FROM calls
 GROUP BY category, tool, safety ORDER BY category, tool, safety"""
-_ONE = "SELECT %(run)s::uuid AS id"
-_OF_BULK = "SELECT i.run_id AS id FROM runs_bulk_item i WHERE i.bulk_id = %(bulk)s"
 
 _UNDO = (
     FAMILY
@@ -141,6 +142,8 @@ class Plan:
     """Empty where nothing depends on it: a cancel is decided by what the run does until it stops."""
     waits: dict[str, int] = field(default_factory=dict)
     """How many waits of each kind are opened anew (`children`: are kept)."""
+    cannot: dict[str, int] = field(default_factory=dict)
+    """Of many runs: why some cannot have it done as they are, and how many."""
 
     def of(self, *categories: str) -> list[Line]:
         """The lines of these categories."""
@@ -162,7 +165,7 @@ class Plan:
             "harmless": self.is_harmless,
             "calls": [line.as_json() for line in self.lines],
             "waits": self.waits,
-        }
+        } | ({"cannot": self.cannot} if self.cannot else {})
 
 
 def plan(
@@ -174,18 +177,48 @@ def plan(
     """
     if verb in ("compensate", "cancel"):
         return _undoing(cursor, verb, run_id)
-    params = _params(run=run_id, seq=seq)
+    about = About(run_id=run_id)
     if verb == "migrate":
-        params |= _migration(cursor, run_id, version)
-    cursor.execute(_facts(verb, _ONE) + _LINES, params)
-    lines = [_line(row) for row in cursor.fetchall()]
+        cursor.execute("SELECT workflow FROM runs_run WHERE id = %s", [run_id])
+        target = registry.workflow(cursor.fetchone()[0], version)
+        about = migrated(run_id, target.version, migrating.preview(cursor, run_id, target))
+    lines, hashes = look(cursor, verb, [about], seq=seq)
     waits: dict[str, int] = {}
     if verb == "retry_from":
-        cursor.execute(_WAITS, params)
+        cursor.execute(_WAITS, {"run": run_id, "seq": seq})
         waits = dict(cursor.fetchall())
-    cursor.execute(_facts(verb, _ONE) + _HASHES.format(verb=verb), params)
-    row = cursor.fetchone()
-    return Plan(verb=verb, lines=lines, hash="" if row is None else str(row[1]), waits=waits)
+    return Plan(verb=verb, lines=lines, hash=hashes.get(run_id, ""), waits=waits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """A run a plan is about, and what the plan depends on besides the record."""
+
+    run_id: UUID
+    more: str | None = None
+    left: tuple[str, ...] = ()
+    """Calls that a migration leaves behind: `step/tool`."""
+
+
+def migrated(run_id: UUID, version: int, becomes: Upgraded) -> About:
+    """What a plan of a migration depends on: where it goes to, and which calls it leaves behind."""
+    left = tuple(sorted(f"{step}/{tool}" for (step, tool), place in becomes.effects.items() if place is None))
+    return About(run_id=run_id, more=f"{version} at {becomes.step_id} without {', '.join(left)}", left=left)
+
+
+def look(
+    cursor: Cursor, verb: str, runs: Sequence[About], *, seq: int | None = None
+) -> tuple[list[Line], dict[UUID, str]]:  # fmt: skip
+    """What a verb would do to these runs together, and for each the hash of the facts it was made of."""
+    given = [{"id": str(one.run_id), "more": one.more, "left_behind": list(one.left)} for one in runs]
+    # A retry enters one step; where a run has gone back before, the later ones have a past too.
+    only = "(x.lineage > 1 OR e.step_id = x.step_id)" if verb in ("retry", "migrate") else "true"
+    facts = _FACTS.format(category=_CATEGORIES[verb], most=MOST_CALLS + 1, only=only)
+    params = {"runs": json.dumps(given), "seq": seq}
+    cursor.execute(facts + _LINES, params)
+    lines = [_line(row) for row in cursor.fetchall()]
+    cursor.execute(facts + _HASHES.format(verb=verb), params)
+    return lines, {row[0]: str(row[1]) for row in cursor.fetchall()}
 
 
 def check(
@@ -222,53 +255,6 @@ def insist(
 def hash_of(verb: str, facts: Sequence[object]) -> str:
     """The hash of a plan whose facts are in memory."""
     return hash_hex(repr((verb, *facts)))
-
-
-def plan_of_bulk(cursor: Cursor, verb: str, bulk_id: int) -> Plan:
-    """The plans of all runs of a bulk action together, as they are now; each run has its own hash on its line."""
-    cursor.execute(_facts(verb, _OF_BULK) + _LINES, _params(bulk=bulk_id))
-    return Plan(verb=verb, lines=[_line(row) for row in cursor.fetchall()], hash="")
-
-
-def note_facts(cursor: Cursor, verb: str, bulk_id: int) -> None:
-    """Keep with each run of a bulk action the hash of what its plan was made of."""
-    hashes = _facts(verb, _OF_BULK) + _HASHES.format(verb=verb)
-    cursor.execute(
-        f"UPDATE runs_bulk_item i SET facts = h.hash FROM ({hashes}) AS h(id, hash)"
-        " WHERE i.bulk_id = %(bulk)s AND i.run_id = h.id",
-        _params(bulk=bulk_id),
-    )
-
-
-def changed_in_bulk(cursor: Cursor, verb: str, bulk_id: int) -> int:
-    """How many runs of a bulk action are not as its preview told any more."""
-    hashes = _facts(verb, _OF_BULK) + _HASHES.format(verb=verb)
-    cursor.execute(
-        f"SELECT count(*) FROM runs_bulk_item i JOIN ({hashes}) AS h(id, hash) ON h.id = i.run_id"
-        " WHERE i.bulk_id = %(bulk)s AND i.facts <> h.hash",
-        _params(bulk=bulk_id),
-    )
-    return int(cursor.fetchone()[0])
-
-
-def _facts(verb: str, source: str) -> str:
-    # A retry enters one step; where a run has gone back before, the later ones have a past too.
-    only = "(x.lineage > 1 OR e.step_id = x.step_id)" if verb in ("retry", "migrate") else "true"
-    return _FACTS.format(source=source, category=_CATEGORIES[verb], most=MOST_CALLS + 1, only=only)
-
-
-def _params(**given: Any) -> dict[str, Any]:
-    return {"seq": None, "more": None, "left": [], **given}
-
-
-def _migration(cursor: Cursor, run_id: UUID, version: int | None) -> dict[str, Any]:
-    """What a plan of a migration depends on besides the record: where it goes to, and which calls it leaves behind."""
-    cursor.execute("SELECT workflow FROM runs_run WHERE id = %s", [run_id])
-    target = registry.workflow(cursor.fetchone()[0], version)
-    becomes = migrating.preview(cursor, run_id, target)
-    left = sorted(f"{step}/{tool}" for (step, tool), place in becomes.effects.items() if place is None)
-    told = f"{target.version} at {becomes.step_id} without {', '.join(left)}"
-    return {"left": left, "more": told}
 
 
 def _undoing(cursor: Cursor, verb: str, run_id: UUID) -> Plan:

@@ -33,9 +33,10 @@ WHERE p.run_id = %(run)s AND p.seq <= c.seq AND NOT EXISTS (
     WHERE l.run_id = p.run_id AND l.number > p.lineage AND l.number <= c.lineage AND p.seq > l.from_seq)
 ORDER BY p.seq DESC LIMIT 1"""
 COMMITTED = """
-SELECT DISTINCT c.step_id FROM runs_checkpoint c WHERE c.run_id = %s AND c.kind IN ('step', 'finish') AND NOT EXISTS (
+SELECT DISTINCT c.run_id, c.step_id FROM runs_checkpoint c
+WHERE c.run_id = ANY(%s) AND c.kind IN ('step', 'finish') AND NOT EXISTS (
     SELECT 1 FROM runs_lineage l WHERE l.run_id = c.run_id AND l.number > c.lineage AND c.seq > l.from_seq)"""
-"""Ids of a run's committed steps. What a person went back behind runs again, in the line that began then."""
+"""Ids of the committed steps of runs. What a person went back behind runs again, in the line that began then."""
 _BRING = """
 INSERT INTO runs_made_plan (run_id, number, lineage, seq, step_id, steps, plan, plan_hash, why, actor, fence, at)
 SELECT r.id, (SELECT coalesce(max(p.number), 0) + 1 FROM runs_made_plan p WHERE p.run_id = r.id), r.lineage,
@@ -47,7 +48,7 @@ _HAS = "UPDATE runs_run SET own_plan = true WHERE id = %s AND NOT own_plan"
 def replan(hand: Hand, steps: Iterable[Any], *, why: str) -> Logic[None]:
     """Say which steps follow the present one. Nothing is written before its commit; the last word of an entry holds."""
     check_may_go_on(hand)
-    done = yield Ask(lambda database: [row[0] for row in database.read(COMMITTED, [hand.run_id])])
+    done = yield Ask(lambda database: [row[1] for row in database.read(COMMITTED, [[hand.run_id]])])
     found = made(hand.definition, steps, at=hand.step.id, done=done)
     hand.replan, hand.replan_why = found, safe_text(mask_text(str(why)), limit=WHY_CHARACTERS)
 

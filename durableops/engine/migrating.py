@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -33,22 +34,22 @@ logger = logging.getLogger("durableops.migrating")
 
 _UNSETTLED = ", ".join(f"'{state}'" for state in UNSETTLED)
 _RUN = """
-SELECT p.version, s.state, r.step_id, r.cursor::text, r.lineage, h.effects_through, r.own_plan FROM runs_run r
+SELECT r.id, r.workflow, p.version, s.state, r.step_id, r.cursor::text, r.own_plan FROM runs_run r
 JOIN runs_workflow_plan p ON p.id = r.plan_id
 JOIN runs_checkpoint s ON s.run_id = r.id AND s.seq = r.state_seq
-JOIN runs_checkpoint h ON h.run_id = r.id AND h.seq = r.head_seq
-WHERE r.id = %s"""
+WHERE r.id = ANY(%s)"""
 _WAITS = """
-SELECT id, kind, name, state FROM runs_wait
-WHERE run_id = %s AND lineage = %s AND step_id = %s AND state IN ('open', 'answered', 'expired')
-  AND clock = '' ORDER BY id"""
+SELECT w.run_id, w.id, w.kind, w.name, w.state
+FROM runs_run r JOIN runs_wait w ON w.run_id = r.id AND w.lineage = r.lineage AND w.step_id = r.step_id
+WHERE r.id = ANY(%s) AND w.state IN ('open', 'answered', 'expired') AND w.clock = '' ORDER BY w.id"""
 # Messages of the outbox go out by themselves, whatever becomes of the code that wrote them.
 _EFFECTS = f"""
-SELECT id, step_id, tool, safety, state IN ({_UNSETTLED}) AND safety <> 'outbox' FROM runs_effect
-WHERE run_id = %(run)s AND scope = 'run'
-  AND ((step_id = %(step)s AND id > %(through)s AND state <> 'withdrawn')
-       OR (state IN ({_UNSETTLED}) AND safety <> 'outbox'))
-ORDER BY id"""
+SELECT e.run_id, e.id, e.step_id, e.tool, e.safety, e.state IN ({_UNSETTLED}) AND e.safety <> 'outbox'
+FROM runs_run r JOIN runs_checkpoint h ON h.run_id = r.id AND h.seq = r.head_seq JOIN runs_effect e ON e.run_id = r.id
+WHERE r.id = ANY(%s) AND e.scope = 'run'
+  AND ((e.step_id = r.step_id AND e.id > h.effects_through AND e.state <> 'withdrawn')
+       OR (e.state IN ({_UNSETTLED}) AND e.safety <> 'outbox'))
+ORDER BY e.id"""
 _TAKE = "SELECT 1 FROM runs_run WHERE id = %s AND fence = %s AND state = 'running' FOR NO KEY UPDATE"
 _TAKEN_BACK = "SELECT EXISTS (SELECT 1 FROM runs_lineage WHERE run_id = %s AND kind = 'revert' AND plan_id = %s)"
 _OPEN_OF_PLAN = """
@@ -61,24 +62,53 @@ _clean: dict[tuple[int, int, int], tuple[float, str]] = {}
 """(Recorded plan, code's stamp, version) to when all its runs were previewed, and what stood in the way."""
 
 
+def snapshots(cursor: Cursor, run_ids: Sequence[UUID]) -> dict[UUID, tuple[str, Snapshot]]:
+    """What a migration of each of these runs begins from, beside the name of its workflow."""
+    params = [list(run_ids)]
+    cursor.execute(_RUN, params)
+    rows = cursor.fetchall()
+    waits: dict[UUID, list[SeenWait]] = defaultdict(list)
+    effects: dict[UUID, list[SeenEffect]] = defaultdict(list)
+    committed: dict[UUID, list[str]] = defaultdict(list)
+    cursor.execute(_WAITS, params)
+    for run_id, pk, kind, name, state in cursor.fetchall():
+        waits[run_id].append(SeenWait(id=pk, kind=kind, name=name, state=state))
+    cursor.execute(_EFFECTS, params)
+    for run_id, pk, step_id, tool, safety, unsettled in cursor.fetchall():
+        effects[run_id].append(SeenEffect(id=pk, step_id=step_id, tool=tool, safety=safety, unsettled=unsettled))
+    cursor.execute(made_plans.COMMITTED, params)
+    for run_id, step_id in cursor.fetchall():
+        committed[run_id].append(step_id)
+    found: dict[UUID, tuple[str, Snapshot]] = {}
+    for run_id, workflow, version, state, step_id, position, own_plan in rows:
+        plan = made_plans.at_checkpoint(cursor, run_id) if own_plan else None
+        seen = Snapshot(
+            version=version, state=state, step_id=step_id, waits=tuple(waits[run_id]), effects=tuple(effects[run_id]),
+            cursor=None if position is None else json.loads(position), committed=tuple(committed[run_id]),
+            planned=None if plan is None else carried(plan.steps, at=step_id),
+        )  # fmt: skip
+        found[run_id] = (workflow, seen)
+    return found
+
+
 def snapshot(cursor: Cursor, run_id: UUID) -> Snapshot:
     """What a migration of this run begins from."""
-    cursor.execute(_RUN, [run_id])
-    version, state, step_id, position, lineage, through, own_plan = cursor.fetchone()
-    cursor.execute(_WAITS, [run_id, lineage, step_id])
-    waits = tuple(SeenWait(id=r[0], kind=r[1], name=r[2], state=r[3]) for r in cursor.fetchall())
-    cursor.execute(_EFFECTS, {"run": run_id, "step": step_id, "through": through})
-    effects = tuple(
-        SeenEffect(id=r[0], step_id=r[1], tool=r[2], safety=r[3], unsettled=r[4]) for r in cursor.fetchall()
-    )
-    cursor.execute(made_plans.COMMITTED, [run_id])
-    committed = tuple(row[0] for row in cursor.fetchall())
-    plan = made_plans.at_checkpoint(cursor, run_id) if own_plan else None
-    return Snapshot(
-        version=version, state=state, step_id=step_id, waits=waits, effects=effects,
-        cursor=None if position is None else json.loads(position),
-        committed=committed, planned=None if plan is None else carried(plan.steps, at=step_id),
-    )  # fmt: skip
+    return snapshots(cursor, [run_id])[run_id][1]
+
+
+def previews(
+    cursor: Cursor, run_ids: Sequence[UUID], target: WorkflowDefinition
+) -> dict[UUID, Upgraded | MigrationRefused]:  # fmt: skip
+    """What each of these runs would be under `target`, or why it cannot be. Writes nothing."""
+    found: dict[UUID, Upgraded | MigrationRefused] = {}
+    for run_id, (workflow, seen) in snapshots(cursor, run_ids).items():
+        try:
+            if workflow != target.name:
+                raise MigrationRefused(f"it is a run of {workflow!r}, not of {target.name!r}.")
+            found[run_id] = upgrade(seen, registry.chain(target.name, seen.version, target.version), target)
+        except MigrationRefused as why:
+            found[run_id] = why
+    return found
 
 
 def preview(cursor: Cursor, run_id: UUID, target: WorkflowDefinition) -> Upgraded:

@@ -214,7 +214,8 @@ def _read_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     if not fits or set(given) - {"workflow", "version", "finding"}:
         raise InputRefused(
             "a bulk migration takes `workflow`, `version` (a whole number) and `finding` (a fingerprint, if only runs "
-            "that still have it are to be migrated)."
+            "that still have it are to be migrated).",
+            path="/arguments",
         )
     return {"workflow": workflow, "version": version, "finding": finding}
 
@@ -233,5 +234,8 @@ register(
         wants="open runs that nobody holds",
         read=_read_arguments,
         ready=_has_version,
+        guard="migrate",
+        # What each becomes is worked out by the authors' functions, at the preview and once more at the start.
+        most=25_000,
     )
 )

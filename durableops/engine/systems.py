@@ -6,12 +6,14 @@ call goes past another tenant's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import connection, transaction
 
-from durableops.engine import bell, queues
+from durableops.engine import bell, guard, queues
 from durableops.engine.acting import Done, audited_refusals, kept_reason, write
+from durableops.engine.guard import Line, Plan
 from durableops.errors import InputRefused, SystemNotFound, TransitionRefused
 from runs.models import AuditEntry, IdempotencyRecord, Run, System, Tenant
 from runs.transitions import Cursor
@@ -55,10 +57,13 @@ def resume(name: str, *, tenant: Tenant, actor: str, reason: str) -> System:
 
 
 @audited_refusals
-def move(effect_id: int, *, tenant: Tenant, actor: str, reason: str, to: str) -> Done:
+def move(
+    effect_id: int, *, tenant: Tenant, actor: str, reason: str, to: str, plan_hash: str | None = None
+) -> Done:  # fmt: skip
     """Move a call within the places that its tenant's calls have in its system's queue.
 
-    Raises TransitionRefused when it is not waiting any more, SystemNotFound for another tenant's.
+    With `plan_hash`, only if it has the place that was shown (`plan_of_move`): a click that comes twice moves it once.
+    Raises TransitionRefused when it is not waiting any more, PlanChanged, SystemNotFound for another tenant's.
     """
     if to not in MOVES:
         raise InputRefused(f"{to!r} is no place; say one of {', '.join(MOVES)}.", path="/to")
@@ -68,9 +73,11 @@ def move(effect_id: int, *, tenant: Tenant, actor: str, reason: str, to: str) ->
             raise SystemNotFound(f"there is no call {effect_id} in a queue here.")
         run = Run.objects.select_for_update(no_key=True).get(pk=effect.run_id)
         _locked(effect.system, tenant)
-        before, after = _reorder(cursor, effect, to)
-        if before is None:
+        own = _own(cursor, effect)
+        if effect.pk not in own:
             raise _not_queued(run, effect)
+        guard.insist(plan_of_move(effect, list(own)), plan_hash, run_id=run.pk, state="queued")
+        before, after = _reorder(cursor, effect, own, to)
         facts = {"effect": effect.pk, "tool": effect.tool, "resource": effect.resource, "system": effect.system}
         write(cursor, run, "move_call", actor=actor, reason=reason, before={"place": before},
               after={**facts, "place": after, "to": to})  # fmt: skip
@@ -79,13 +86,29 @@ def move(effect_id: int, *, tenant: Tenant, actor: str, reason: str, to: str) ->
     return Done(run_id=run.pk, state=run.state, settled=True, message=f"it has place {after} of its tenant's now.")
 
 
-def _reorder(cursor: Cursor, effect: IdempotencyRecord, to: str) -> tuple[int | None, int]:
-    """Give the tenant's calls their places in another order. Returns the call's place before and after, from 1."""
+def plan_of_move(effect: IdempotencyRecord, own: Sequence[int]) -> Plan:
+    """The guard's plan of moving a call that waits; `own` are the calls of its tenant that do, in order."""
+    line = Line(category="unsent", tool=effect.tool, safety="legacy", calls=1, runs=1, samples=(effect.resource,))
+    return Plan(verb="move_call", lines=(line,), hash=place_hash(effect.pk, own))
+
+
+def place_hash(effect_id: int, own: Sequence[int]) -> str:
+    """Of what decides a move: which of its tenant's calls come before this one, and which next.
+
+    What joins the queue further behind changes nothing for whoever moves it.
+    """
+    return guard.hash_of("move_call", [effect_id, *own[: own.index(effect_id) + 2]])
+
+
+def _own(cursor: Cursor, effect: IdempotencyRecord) -> dict[int, int]:
+    """The calls of its tenant that wait there, to their places, in order; locked."""
     cursor.execute(_OWN, [effect.system, effect.tenant_id, MOST_MOVED])
-    rows = cursor.fetchall()
-    ids, places = [row[0] for row in rows], [row[1] for row in rows]
-    if effect.pk not in ids:
-        return None, 0
+    return dict(cursor.fetchall())
+
+
+def _reorder(cursor: Cursor, effect: IdempotencyRecord, own: dict[int, int], to: str) -> tuple[int, int]:
+    """Give the tenant's calls their places in another order. Returns the call's place before and after, from 1."""
+    ids, places = list(own), list(own.values())
     at = ids.index(effect.pk)
     target = {"first": 0, "up": max(0, at - 1), "down": min(len(ids) - 1, at + 1), "last": len(ids) - 1}[to]
     ids.insert(target, ids.pop(at))

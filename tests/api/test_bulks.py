@@ -100,7 +100,9 @@ def test_bulk_actions_are_listed_newest_first(caller, acme):
         ({"runs": ["x"]}, "/runs/0"),
         ({"filter": {"state": ["odd"]}}, "/filter/state/0"),
         ({"filter": {"stat": []}}, "/filter/stat"),
-        ({"verb": "migrate", "filter": {}}, "/verb"),
+        ({"verb": "settle", "filter": {}}, "/verb"),
+        ({"verb": "migrate", "filter": {}}, "/arguments"),
+        ({"verb": "migrate", "filter": {}, "arguments": {"workflow": "order", "version": 9}}, "/arguments"),
         ({"verb": "cancel", "filter": {}, "arguments": {"done": "perhaps"}}, "/arguments"),
     ],
 )
@@ -116,15 +118,17 @@ def test_selection_without_runs_of_this_tenant_is_refused(caller, stranger):
     assert caller.post("/bulks", {"verb": "pause", "runs": [str(theirs.pk)]}).status_code == 400
 
 
-def test_action_that_people_began_is_not_steered_by_a_token_without_their_right(caller, acme):
-    arguments = {"workflow": "made", "version": 2}
+def test_migration_of_many_is_not_begun_or_steered_by_a_token_without_that_right(acme, order):
+    caller = Caller(acme, ["runs:read", "runs:operate"])
+    run, arguments = make_run(tenant=acme), {"workflow": "order", "version": 2}
     bulk = capture.preview(
-        verb("migrate"), Selection(words="one", ids=[make_run(tenant=acme).pk]), tenant=acme, actor="rita",
-        arguments=arguments,
-    )  # fmt: skip
-    refused = caller.post(f"/bulks/{bulk.pk}/start", WHY)
-    assert (refused.status_code, read(refused)["needs"]) == (403, "reviews:decide")
-    assert caller.get(f"/bulks/{bulk.pk}").status_code == 200
+        verb("migrate"), Selection(words="one", ids=[run.pk]), tenant=acme, actor="rita", arguments=arguments
+    )
+    asked = {"verb": "migrate", "runs": [str(run.pk)], "arguments": arguments}
+    for refused in (caller.post(f"/bulks/{bulk.pk}/start", WHY), caller.post("/bulks", asked)):
+        assert (refused.status_code, read(refused)["needs"]) == (403, "reviews:decide")
+    plan = read(caller.get(f"/bulks/{bulk.pk}"))["plan"]
+    assert plan["cannot"] == {"it is a run of 'made', not of 'order'.": 1}
 
 
 def test_bulk_actions_of_another_tenant_are_not_found(caller, stranger, acme):  # C143

@@ -53,6 +53,7 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "pause_run": ("runs:operate", "queued", REASON, 200),
     "resume_run": ("runs:operate", "paused", REASON, 200),
     "retry_run": ("runs:operate", "failed", REASON, 200),
+    "migrate_run": ("reviews:decide", "failed", REASON, 409),
     "list_checkpoints": ("runs:read", "queued", None, 200),
     "get_checkpoint": ("runs:read", "queued", None, 200),
     "retry_run_from": ("runs:operate", "failed", REASON | {"checkpoint": 0}, 200),

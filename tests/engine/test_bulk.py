@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,13 +141,12 @@ def test_runs_of_another_tenant_are_not_captured(tenant):  # C143
         previewed("cancel", [theirs])
 
 
-def test_more_runs_than_one_action_takes_are_refused_and_leave_nothing(tenant, monkeypatch):
-    monkeypatch.setattr(capture, "MOST_RUNS", 2)
+def test_more_runs_than_one_action_takes_are_refused_and_leave_nothing(tenant):
+    few = replace(verb("cancel"), most=2)
     for _ in range(3):
         make_run()
     with pytest.raises(InputRefused, match="more than 2 runs match"):
-        capture.preview(verb("cancel"), Selection(words="all", sql="SELECT r.id FROM runs_run r"), tenant=tenant,
-                        actor="ann")  # fmt: skip
+        capture.preview(few, Selection(words="all", sql="SELECT r.id FROM runs_run r"), tenant=tenant, actor="ann")
     assert not Bulk.objects.exists()
 
 

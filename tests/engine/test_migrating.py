@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from durableops import Migrated, Retry, State, migration, step, tool, workflow
 from durableops.engine import branching, commands, guard, migrating, reviewing
+from durableops.engine.bulk import capture, control, executing
+from durableops.engine.bulk.capture import Selection
+from durableops.engine.bulk.verbs import verb as bulk_verb
 from durableops.engine.inbound import send_event
 from durableops.errors import PlanChanged, PlanWanted, TransitionRefused
-from runs.models import Checkpoint, Lineage, Review, Run
+from runs.models import Bulk, BulkItem, Checkpoint, Lineage, Review, Run
 from tests.factories import events_of, make_effect, now
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 ONCE = Retry(max_attempts=1)
+WHY: dict[str, Any] = {"actor": "rita", "reason": "looked"}
 
 
 class Old(State):
@@ -310,3 +316,47 @@ def test_migration_is_refused_when_its_plan_is_not_what_was_shown(engine, compan
 
 def migrate(engine: Any, run: Run, **more: Any) -> None:
     reviewing.migrate(run.pk, tenant=engine.tenant, actor="rita", reason="looked", **more)
+
+
+def captured(engine: Any, runs: list[Run]) -> Bulk:
+    chosen = Selection(words="these", ids=[run.pk for run in runs])
+    arguments = {"workflow": "import", "version": 2}
+    return capture.preview(
+        bulk_verb("migrate"), chosen, tenant=engine.tenant, actor="rita", arguments=arguments
+    )  # fmt: skip
+
+
+def test_bulk_migration_tells_what_all_its_runs_send_again_and_which_cannot_be_migrated(engine, company, waiting):
+    other, broken = engine.run("import", {"source": "x"}), engine.run("import", {"source": "bad"})
+
+    def picky(old: dict[str, Any]) -> Any:
+        state = {"sources": 7 if old["source"] == "bad" else ["x"]}
+        return company.answer(old, state=state, effects={"load/send": None})
+
+    company.new(policy="reviewed", answer=picky)
+    bulk = captured(engine, [waiting, other, broken])
+    assert [(line["category"], line["calls"], line["runs"]) for line in bulk.plan["calls"]] == [("anew", 2, 2)]
+    [(why, number)] = bulk.plan["cannot"].items()
+    assert ("/sources" in why, number) == (True, 1)
+    control.start(bulk.pk, tenant=engine.tenant, **WHY)
+    make_effect(other, state="succeeded", tool="send", step_id="load", result="1")
+    company.new(policy="reviewed", answer=lambda old: company.answer(old, effects={"load/send": None}))
+    while executing.execute_batch():
+        pass
+    outcomes = dict(BulkItem.objects.filter(bulk=bulk).values_list("run_id", "state"))
+    assert outcomes == {waiting.pk: "done", other.pk: "refused", broken.pk: "refused"}, "as they were shown, or not"
+
+
+def test_runs_are_migrated_from_the_command_line_once_their_plan_was_looked_at(engine, company, waiting, capsys):
+    company.new(policy="reviewed", answer=lambda old: company.answer(old, effects={"load/send": None}))
+    who = ("--tenant", engine.tenant.slug, "--actor", "rita", "--reason", "looked")
+    with pytest.raises(CommandError, match="sent again under another key") as unseen:
+        call_command("migrate_runs", "import", *who)
+    assert set(Bulk.objects.values_list("state", flat=True)) == {"preview"}
+    begin = re.search(r"operate (bulk-start .*) --reason", str(unseen.value))
+    assert begin is not None
+    call_command("operate", *begin[1].split(), "--reason", "looked")
+    company.new(policy="reviewed")
+    call_command("migrate_runs", "import", *who)
+    assert "upkeep executes it" in capsys.readouterr().out
+    assert set(Bulk.objects.values_list("state", flat=True)) == {"running"}

@@ -13,10 +13,10 @@ from durableops.console.access import WHO, NotAllowed
 from durableops.console.http import ConsoleRequest, context_for, page, said
 from durableops.console.systems import Place
 from durableops.console.views.verbs import dialog
-from durableops.engine import system_view
+from durableops.engine import guard, system_view
 from durableops.engine import systems as engine
 from durableops.engine.system_view import Seen
-from durableops.errors import InputRefused, TransitionRefused
+from durableops.errors import InputRefused, PlanChanged, TransitionRefused
 from runs.models import Doubt, IdempotencyRecord, Tenant
 
 _VERBS = {"pause": "pause_system", "resume": "resume_system"}
@@ -72,9 +72,14 @@ def move(request: ConsoleRequest, effect_id: int) -> HttpResponse:
     if not reason:
         return _ask_place(request, effect, wrong="Say why: the reason stands in the audit.")
     try:
-        done = engine.move(effect.pk, tenant=effect.tenant, actor=request.access.actor, reason=reason, to=to)
+        done = engine.move(
+            effect.pk, tenant=effect.tenant, actor=request.access.actor, reason=reason, to=to,
+            plan_hash=request.POST.get("plan_hash") or guard.UNSEEN,
+        )  # fmt: skip
     except InputRefused as refused:
         return _ask_place(request, effect, wrong=str(refused))
+    except PlanChanged as changed:
+        return _ask_place(request, effect, wrong=str(changed), status=409)
     except TransitionRefused as refused:
         return _shown(request, _find(request, effect.system), text=str(refused), status=409)
     return _done(request, effect.system, f"{effect.tool} for {effect.resource}: {done.message}")
@@ -104,15 +109,19 @@ def _ask(request: ConsoleRequest, seen: Seen, verb: str, *, wrong: str = "") -> 
     return dialog(request, "system", context, status=422 if wrong else 200)
 
 
-def _ask_place(request: ConsoleRequest, effect: IdempotencyRecord, *, wrong: str = "") -> HttpResponse:
+def _ask_place(
+    request: ConsoleRequest, effect: IdempotencyRecord, *, wrong: str = "", status: int = 0
+) -> HttpResponse:  # fmt: skip
     queue = systems.places(system_view.queue(effect.system, [effect.tenant_id]), request.access)
+    own = [place.call.effect_id for place in queue]
     context = {
         **context_for(request, "systems"), "effect": effect, "name": effect.system, "wrong": wrong,
         "reason": request.POST.get("reason", ""), "to": request.POST.get("to", "first"), "most": system_view.MOST_SHOWN,
         "place": next((place for place in queue if place.call.effect_id == effect.pk), None),
+        "plan_hash": engine.place_hash(effect.pk, own) if effect.pk in own else "",
         "places": [("first", "to the front"), ("up", "one earlier"), ("down", "one later"), ("last", "to the end")],
     }  # fmt: skip
-    return dialog(request, "move", context, status=422 if wrong else 200)
+    return dialog(request, "move", context, status=status or (422 if wrong else 200))
 
 
 def _done(request: ConsoleRequest, name: str, text: str) -> HttpResponse:

@@ -64,7 +64,8 @@ def run_verb(request: ConsoleRequest, run_id: UUID, verb: str) -> HttpResponse:
         return _ask(request, run, known, wrong="Say why: the reason stands in the audit.")
     given: dict[str, Any] = {}
     if verb in ("retry", "compensate", "migrate"):
-        given["plan_hash"] = request.POST.get("plan_hash") or None
+        # A form without one showed no plan: what would send something again is shown first, and asked for once more.
+        given["plan_hash"] = request.POST.get("plan_hash") or guard.UNSEEN
     if verb in ("cancel", "reject"):
         given["done"] = request.POST.get("done") or commands.WHAT_WAS_DONE[0]
     if verb in ("extend", "retry"):

@@ -9,14 +9,12 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from durableops.checkpoints.codec import canonical, hash_hex
-from durableops.engine import guard
+from durableops.engine.bulk import planning
+from durableops.engine.bulk.verbs import MOST_RUNS as MOST_RUNS
 from durableops.engine.bulk.verbs import BulkVerb
-from durableops.errors import InputRefused
+from durableops.errors import InputRefused, WorkflowNotFound
 from runs.models import Bulk, Tenant
 
-MOST_RUNS = 100_000
-"""How many runs one bulk action may hold."""
 MAX_WORDS = 500
 
 
@@ -56,7 +54,7 @@ def preview(
         made = Bulk.objects.create(
             tenant=tenant, verb=verb.name, arguments=kept, actor=actor, runs=1, selection=_described(selection)
         )
-        source = _GIVEN if not selection.sql else f"SELECT s.id FROM ({selection.sql}) s LIMIT {MOST_RUNS + 1}"
+        source = _GIVEN if not selection.sql else f"SELECT s.id FROM ({selection.sql}) s LIMIT {verb.most + 1}"
         cursor.execute(
             _CAPTURE.format(source=source),
             {**selection.params, "bulk": made.pk, "tenant": tenant.pk, "ids": list(selection.ids)},
@@ -64,22 +62,18 @@ def preview(
         made.runs = cursor.rowcount
         if not made.runs:
             raise InputRefused("no run of this tenant is in the selection; there is nothing to do.")
-        if made.runs > MOST_RUNS:
+        if made.runs > verb.most:
             raise InputRefused(
-                f"more than {MOST_RUNS:,} runs match, which is the most one bulk action takes. Narrow the selection."
+                f"more than {verb.most:,} runs match, which is the most one bulk {verb.name} takes. "
+                "Narrow the selection."
             )
         made.save(update_fields=["runs"])
-        note_plan(cursor, made, verb)
+        if verb.guard:
+            try:
+                planning.note(cursor, made, planning.look(cursor, made, verb))
+            except WorkflowNotFound as missing:
+                raise InputRefused(missing.detail, path="/arguments") from None
     return made
-
-
-def note_plan(cursor: Any, bulk: Bulk, verb: BulkVerb) -> None:
-    """Keep what the guard says about the runs as they are now, together and each."""
-    if verb.guard:
-        bulk.plan = guard.plan_of_bulk(cursor, verb.guard, bulk.pk).as_json()
-        bulk.plan_hash = hash_hex(canonical(bulk.plan))
-        guard.note_facts(cursor, verb.guard, bulk.pk)
-        bulk.save(update_fields=["plan", "plan_hash"])
 
 
 def _described(selection: Selection) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from django.db import connection, transaction
 
 from durableops.engine import guard
 from durableops.engine.acting import kept_reason
-from durableops.engine.bulk.capture import note_plan
+from durableops.engine.bulk import planning
 from durableops.engine.bulk.verbs import verb
 from durableops.engine.waking import db_now
-from durableops.errors import BulkNotFound, BulkPlanChanged, BulkRefused, InputRefused
+from durableops.errors import BulkNotFound, BulkPlanChanged, BulkRefused, InputRefused, WorkflowNotFound
 from runs.models import AuditEntry, Bulk, Tenant
 
 
@@ -46,9 +46,15 @@ def _refuse_changed(bulk_id: int, tenant: Tenant, shown: str | None) -> None:
         known = verb(bulk.verb)
         if bulk.state != "preview" or not known.guard:
             return
-        changed = guard.changed_in_bulk(cursor, known.guard, bulk.pk)
+        try:
+            looked = planning.look(cursor, bulk, known)
+        except WorkflowNotFound as missing:
+            raise BulkRefused(
+                f"{missing.detail} Start it where that version is. Nothing was changed.", bulk=bulk.pk, state=bulk.state
+            ) from None
+        changed = planning.changed(bulk, looked)
         if changed:
-            note_plan(cursor, bulk, known)
+            planning.note(cursor, bulk, looked)
     what = ""
     if changed:
         what = f"{changed} of its {bulk.runs} runs have changed since it was shown."

@@ -18,6 +18,10 @@ def _no_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
+MOST_RUNS = 100_000
+"""How many runs one bulk action may hold."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BulkVerb:
     """One verb. `apply` is called for each run in a transaction of its own, with tenant, actor, reason, arguments."""
@@ -39,6 +43,8 @@ class BulkVerb:
     """Whether it is offered for any runs of the list; others are begun where their arguments are chosen."""
     ready: Callable[[Mapping[str, Any]], bool] = lambda arguments: True
     """Whether this process can do it, given the stored arguments; what it cannot is left to one that can."""
+    most: int = MOST_RUNS
+    """How many runs one action may hold."""
     guard: str = ""
     """Name of the guard's verb, where it may send something again: each run's plan is kept with the preview, and
     `apply` is given its `plan_hash`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from durableops.engine import commands, settlements
+from durableops.engine import commands, settlements, systems
 from durableops.errors import DurableOpsError
 from durableops.management.operating import budgets, bulks, clocks, compensations, effects, messages, quotas, runs
 from durableops.management.operating.asked import Asked, Told, Verb
@@ -53,13 +53,14 @@ class Command(BaseCommand):
         parser.add_argument("--downstream-id", default="", help="the other side's id of what was made")
         parser.add_argument("--result", help="settle: what the step gets, as JSON")
         parser.add_argument("--evidence", default="", help="how it is known, or what proves it")
+        parser.add_argument("--to", choices=systems.MOVES, help="move-call: where among its tenant's")
         parser.add_argument("--checkpoint", type=int, help="retry-from, fork: where it begins")
         parser.add_argument("--state-file", metavar="FILE", help="fork: the whole edited state as JSON; - reads it")
         parser.add_argument("--key", help="fork: once for this key, however often it is called")
         many = parser.add_argument_group("many runs, and lists")
         many.add_argument("--runs", nargs="+", metavar="ID", help="bulk-preview: these runs")
         many.add_argument("--filter", metavar="TEXT", help="bulk-preview: those that match, as the console's list")
-        many.add_argument("--done", choices=commands.WHAT_WAS_DONE, help="bulk-preview cancel: what they did")
+        many.add_argument("--done", choices=commands.WHAT_WAS_DONE, help="cancel, reject: what was done")
         many.add_argument("--state", choices=LISTED, help="messages, bulk-results: only those")
         many.add_argument("--after", type=int, default=0, help="bulk-results: after this line")
         many.add_argument("--limit", type=int, default=100, help="how many are listed (default: %(default)s)")

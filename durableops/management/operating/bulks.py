@@ -27,7 +27,8 @@ A_BULK = "a bulk action; `operate bulk-preview` and GET /bulks show it"
 def _preview(asked: Asked) -> Told:
     known = verb(asked.subject or "")
     if not known.offered:
-        raise CommandError(f"{known.name!r} begins elsewhere; here: {', '.join(v.name for v in verbs() if v.offered)}.")
+        offered = ", ".join(each.name for each in verbs() if each.offered)
+        raise CommandError(f"{known.name!r} begins elsewhere (`manage.py migrate_runs`); here: {offered}.")
     tenant, actor = asked.tenant, asked.actor
     arguments = {"done": asked.options["done"]} if asked.options["done"] else {}
     made = capture.preview(known, _selection(asked, tenant), tenant=tenant, actor=actor, arguments=arguments)

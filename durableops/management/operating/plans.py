@@ -26,6 +26,8 @@ def as_text(plan: Mapping[str, Any]) -> str:
     """A plan as `Plan.as_json`, `Choices.as_json` or a bulk action keeps it."""
     lines = [_calls(line) for line in plan.get("calls", ())]
     lines += [f"  {number} × {kind} is waited for anew" for kind, number in sorted(plan.get("waits", {}).items())]
+    lines += [f"  {number} {'run is' if number == 1 else 'runs are'} refused: {why}"
+              for why, number in plan.get("cannot", {}).items()]  # fmt: skip
     for choice in plan.get("choices", ()):
         shown = f"  {choice['how']}: {' '.join(choice['means'])}"
         lines += [f"{shown} (not offered: {choice['why_not']})" if choice["why_not"] else shown]

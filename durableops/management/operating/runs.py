@@ -51,6 +51,14 @@ def planned(verb: str, **more: Callable[[Asked], Any]) -> Callable[[Asked], Told
     return show
 
 
+def _ended(verb: Callable[..., Done]) -> Callable[[Asked], Told]:
+    def do(asked: Asked) -> Told:
+        becomes = asked.options["done"] or commands.WHAT_WAS_DONE[0]
+        return told(asked, verb(asked.run_id(), tenant=asked.tenant, done=becomes, **asked.said))
+
+    return do
+
+
 def _retry_from(asked: Asked) -> Told:
     done = branching.retry_from(
         asked.run_id(), tenant=asked.tenant, seq=asked.checkpoint(), plan_hash=asked.plan_hash, **asked.said
@@ -110,7 +118,9 @@ def _resume_all(asked: Asked) -> Told:
 VERBS: dict[str, Verb] = {
     "pause": Verb(do=_plain(commands.pause), about="a run"),
     "resume": Verb(do=_plain(commands.resume), about="a run"),
-    "cancel": Verb(do=_plain(commands.cancel), about="a run", plan=planned("cancel")),
+    "cancel": Verb(
+        do=_ended(commands.cancel), about="a run (--done: what becomes of what it did)", plan=planned("cancel")
+    ),
     "retry": Verb(do=_guarded(commands.retry), about="a run that ended badly", plan=planned("retry")),
     "retry-from": Verb(
         do=_retry_from, about="a run that goes back (--checkpoint)", plan=planned("retry_from", seq=Asked.checkpoint)
@@ -124,7 +134,7 @@ VERBS: dict[str, Verb] = {
     "revert": Verb(do=_plain(reviewing.revert), about="a run that was migrated"),
     "pin": Verb(do=_plain(reviewing.pin), about="a run"),
     "unpin": Verb(do=_plain(reviewing.unpin), about="a run"),
-    "reject": Verb(do=_plain(reviewing.reject), about="a run in review"),
+    "reject": Verb(do=_ended(reviewing.reject), about="a run in review (--done)", plan=planned("cancel")),
     "ask_second": Verb(do=_plain(reviewing.ask_second), about="a run in review"),
     "approve": Verb(do=_decided(commands.approve), about="a run that asks (--approval)"),
     "refuse": Verb(do=_decided(commands.refuse), about="a run that asks (--approval)"),
