@@ -14,8 +14,8 @@ from uuid import UUID
 from django.http import QueryDict
 from django.utils import timezone
 
-from durableops.conf import get_conf
 from durableops.console import columns
+from durableops.console.story import LIMBO_AFTER_SECONDS
 from durableops.engine import firings
 from durableops.limits.clocks import Clock
 from runs.models import Tenant
@@ -67,8 +67,6 @@ _RESUMED = (
     " ORDER BY d.resumed_at DESC LIMIT 2000) c)"
 ).format(", ".join(f"'{cause}'" for cause in INTERRUPTED))
 
-PATIENCE_SECONDS = get_conf().version_patience_seconds + 5
-"""Newer workers take over what they can within the patience and a poll or two."""
 # Upkeep had its chance with whatever is older than this; the same questions as `upkeep.invariants.liveness`.
 # What is asked of workers is asked once, not for each run.
 _LIMBO = f"""CASE w.state
@@ -77,7 +75,7 @@ _LIMBO = f"""CASE w.state
     WHEN 'running' THEN w.state_since < now() - interval '15 seconds' AND w.worker_id NOT IN (
         SELECT k.id FROM runs_worker k WHERE k.ended_at IS NULL
         AND k.renewed_at > now() - (k.lease_seconds + 15) * interval '1 second')
-    ELSE NOT w.paused AND w.due_at < now() - {PATIENCE_SECONDS} * interval '1 second' AND w.plan_id NOT IN (
+    ELSE NOT w.paused AND w.due_at < now() - {LIMBO_AFTER_SECONDS} * interval '1 second' AND w.plan_id NOT IN (
         SELECT l.id FROM runs_workflow_plan l WHERE EXISTS (
             SELECT 1 FROM runs_worker k WHERE k.ended_at IS NULL AND NOT k.draining
             AND (k.plans IS NULL OR k.plans @> to_jsonb(l.id)))) END"""

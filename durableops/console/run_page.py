@@ -94,7 +94,7 @@ def _switches(run: Run) -> list[PauseSwitch]:
 
 
 def _workers(run: Run) -> list[Worker]:
-    if run.state != State.QUEUED:
+    if run.is_terminal or (run.state != State.QUEUED and not run.pinned):
         return []
     return list(Worker.objects.filter(ended_at=None).only("id", "versions", "plans")[:200])
 

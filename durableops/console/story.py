@@ -8,11 +8,15 @@ from datetime import datetime
 
 from django.utils.safestring import SafeString
 
+from durableops.conf import get_conf
 from durableops.console.words import POLICY, count_of, length, moment, seconds_between, sentence
 from durableops.engine.deciding import is_plain, terms_of, who
 from durableops.masking import mask_text
 from runs.models import PauseSwitch, Run, Wait, Worker
 from runs.states import State
+
+LIMBO_AFTER_SECONDS = get_conf().version_patience_seconds + 5
+"""Newer workers take over what they can within the patience and a poll or two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +30,7 @@ class Facts:
     switches: Sequence[PauseSwitch] = ()
     """Those that stand in the run's way."""
     workers: Sequence[Worker] = ()
-    """Living workers; asked for only while the run is queued."""
+    """Living workers; asked for while one is to take it: queued, or sooner or later for a pinned run."""
     parked_because: str = ""
 
 
@@ -251,9 +255,16 @@ def _gates(facts: Facts) -> list[Hint]:
         told = sentence("{} paused by <b>{}</b> since {}: {}", scope, switch.actor, _at(switch.at, facts),
                         mask_text(switch.reason))  # fmt: skip
         gates.append(Hint(icon="pause", text=told))
-    if run.state == State.QUEUED and (gate := _no_worker(facts)):
+    if (run.state == State.QUEUED or (run.pinned and facts.workers)) and (gate := _no_worker(facts)):
         gates.append(gate)
     return gates
+
+
+def _limbo_after(run: Run) -> str:
+    seconds = LIMBO_AFTER_SECONDS
+    if run.state != State.QUEUED:
+        return f"; once it is queued, it counts as limbo after {seconds:g} s"
+    return f"; queued for more than {seconds:g} s like this, it counts as limbo"
 
 
 def _no_worker(facts: Facts) -> Hint | None:
@@ -268,4 +279,4 @@ def _no_worker(facts: Facts) -> Hint | None:
     return Hint(icon="server", text=sentence(
         "No worker for v{}: none of {} living workers has <b>{} v{}</b>{}{}.", run.version, len(facts.workers),
         run.workflow, run.version, " as it was when this run was recorded" if same else "",
-        ", to which it is pinned" if run.pinned else ""))  # fmt: skip
+        (", to which it is pinned" if run.pinned else "") + _limbo_after(run)))  # fmt: skip

@@ -79,7 +79,19 @@ def test_gates_are_listed_with_who_and_why(signed_in):
 def test_no_worker_for_this_version_is_said(signed_in):
     run = make_run()
     make_worker(versions={"made": [2]}, plans=[])
-    assert "No worker for v1: none of 1 living workers has made v1." in told(signed_in, run)
+    assert "No worker for v1: none of 1 living workers has made v1; queued for more than 15 s like this" in told(
+        signed_in, run
+    )
+
+
+def test_pinned_run_that_still_waits_says_that_nobody_has_its_version(signed_in):
+    run = make_run(state="waiting", pinned=True)
+    worker = make_worker(versions={"made": [2]}, plans=[])
+    text = told(signed_in, run)
+    assert "has made v1, to which it is pinned; once it is queued, it counts as limbo after 15 s" in text
+    worker.plans = [run.plan_id]
+    worker.save()
+    assert "No worker for" not in told(signed_in, run)
 
 
 def test_review_says_why_it_was_parked(signed_in):

@@ -162,6 +162,12 @@ def test_migration_that_does_not_speak_for_a_planned_step_parks_the_run(engine, 
     run = decide(engine, run)
     assert (run.state, ran(run)) == ("in_review", ["think"])
     assert "'search' at place 2 of the plan" in run.reviews.get(closed_at=None).reason
+    reshaping.edit(
+        run.pk, state={"ran": []}, step_id="find", version=2, tenant=engine.tenant, actor="rita", reason="its new name"
+    )  # fmt: skip
+    assert_sound(engine.worker.database)
+    engine.drain()
+    assert ran(run) == ["think", "find", "compare"], "the declared order, until the next approval"
 
 
 def test_person_moves_a_run_within_its_plan_or_out_of_it(engine, agent):

@@ -16,6 +16,7 @@ BUNDLED_APPS = (
     "examples.company",
     "examples.keeping",
     "examples.every_clock",
+    "examples.rolling",
 )
 """Apps of this project that hold drills or what these need; the command adds them to those of its processes. Named,
 never imported."""

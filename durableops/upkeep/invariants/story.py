@@ -23,6 +23,9 @@ _AUDITED = (
     " ('release_system', 'release_system'), ('settle', 'settle'), ('cancel', 'cancel'), ('cancel_requested', 'cancel')"
 )
 
+# What lets a parked run go on is told as a recheck, and audited as what a person did to it.
+_REVIEWED = "('recheck', 'migrate', 'edit', 'move', 'pin')"
+
 CHECKS = (
     Check(
         name="moves_are_those_the_table_allows",
@@ -140,7 +143,8 @@ CHECKS = (
             JOIN runs_run r ON r.id = v.run_id
             JOIN LATERAL (
                 SELECT count(*) AS entries FROM runs_audit_entry a
-                WHERE a.target_kind = 'run' AND a.target_id = v.run_id::text AND a.verb = m.verb AND a.actor = v.actor
+                WHERE a.target_kind = 'run' AND a.target_id = v.run_id::text AND a.actor = v.actor
+                  AND (a.verb = m.verb OR (m.verb = 'recheck' AND a.verb IN {_REVIEWED}))
             ) a ON true
             WHERE v.actor NOT IN ('', 'engine', 'upkeep', 'supervisor', 'probe') AND {_OF}
               -- A child that ends with its parent is part of what was audited there.
