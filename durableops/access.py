@@ -33,6 +33,8 @@ class Permission(StrEnum):
     """How runs go on that today's code cannot safely read: migrate, pin, reject."""
     RETAIN = "retention:manage"
     """How long what is kept: rules, legal holds, erasures."""
+    QUOTAS = "quotas:manage"
+    """What a tenant may use: caps, rates, budgets."""
     ADMINISTER = "tenant:administer"
     """Members, tokens, and whatever changes many runs at once."""
 
@@ -45,7 +47,7 @@ GRANTS: dict[str, frozenset[Permission]] = {
     Role.VIEWER: _READS,
     Role.OPERATOR: _OPERATES,
     Role.REVIEWER: _DECIDES,
-    Role.ADMIN: _OPERATES | _DECIDES | {Permission.RETAIN, Permission.ADMINISTER},
+    Role.ADMIN: _OPERATES | _DECIDES | {Permission.RETAIN, Permission.QUOTAS, Permission.ADMINISTER},
 }
 """What each role brings. Payload sight is a column of the membership."""
 
@@ -60,6 +62,7 @@ SCOPES: tuple[Permission, ...] = (
     Permission.SETTLE,
     Permission.REVIEW,
     Permission.RETAIN,
+    Permission.QUOTAS,
 )
 """What a token may be given. Administration is for people, who can be asked."""
 
@@ -127,5 +130,7 @@ VERBS: dict[str, Permission] = {
     "place_hold": Permission.RETAIN,
     "lift_hold": Permission.RETAIN,
     "erase": Permission.RETAIN,
+    "set_quota": Permission.QUOTAS,
+    "add_tenant_budget": Permission.QUOTAS,
 }
 """What each verb on runs needs, whoever asks: a page, the API."""

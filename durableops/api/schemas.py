@@ -143,20 +143,6 @@ class FiredClock(BaseModel):
     advice: str
 
 
-class Quota(BaseModel):
-    """What a tenant may use, and what it uses just now."""
-
-    running: int
-    waiting: int = Field(description="Runs that could run and wait for their turn.")
-    oldest_at: datetime | None = Field(description="Since when the first of them waits.")
-    running_cap: int | None
-    starts_per_minute: int | None
-    call_rates: dict[str, int] = Field(description="Calls a minute, by `tool:NAME` and `system:NAME`.")
-    weight: int
-    alarm: str = Field(description="What somebody should look at; empty for nothing.")
-    version: int
-
-
 class ClockList(BaseModel):
     clocks: list[FiredClock]
 

@@ -24,6 +24,7 @@ WHO: dict[Permission, str] = {
     Permission.SETTLE: "an operator, a reviewer or an admin",
     Permission.REVIEW: "a reviewer or an admin",
     Permission.RETAIN: "an admin",
+    Permission.QUOTAS: "an admin",
     Permission.ADMINISTER: "an admin",
     Permission.VIEW: "a member",
     Permission.PAYLOADS: "somebody who sees payloads",

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from django.db import connection
 
+from durableops.engine import budgeting
+from durableops.engine.budgeting import OfTenant
 from durableops.engine.quotas import Owner
+from durableops.engine.spent import shown
 from runs.models import AuditEntry, QuotaPolicy, Tenant
+from runs.models.budget import PERIODS, UNITS
 
 MOST = 10_000
 """Runs are counted up to so many."""
@@ -67,6 +72,8 @@ class Seen:
     """Since when the first of those that wait could run."""
     spent: dict[str, str]
     """By the budgets of its open runs, by unit."""
+    budgets: list[OfTenant] = field(default_factory=list)
+    """Its own, in the present day and month."""
 
     @property
     def cap(self) -> int | None:
@@ -75,6 +82,8 @@ class Seen:
     @property
     def alarm(self) -> str:
         """What somebody should look at; "" for nothing."""
+        if spent := [f"{one.unit} for the {one.period}" for one in self.budgets if one.spent >= one.most]:
+            return f"spent its {', '.join(spent)}".replace("_", " ")
         if self.cap is None:
             return ""
         if self.cap == 0:
@@ -89,7 +98,11 @@ def of_tenants(tenants: Sequence[Tenant]) -> list[Seen]:
     known = {tenant.pk: tenant for tenant in tenants[:MOST_TENANTS]}
     policies = {policy.tenant_id: policy for policy in QuotaPolicy.objects.filter(tenant__in=list(known))}
     rows = _rows(_OF_TENANTS, {"tenants": list(known), "most": MOST})
-    return [_seen(Owner(tenant=known[row[0]]), policies.get(row[0]), row) for row in rows]
+    budgets = budgeting.of_tenants(list(known))
+    return [
+        replace(_seen(Owner(tenant=known[row[0]]), policies.get(row[0]), row), budgets=budgets.get(row[0], []))
+        for row in rows
+    ]
 
 
 def cap_of(tenant_id: int) -> Cap | None:
@@ -146,7 +159,40 @@ def preview(seen: Seen, changes: Mapping[str, Any]) -> list[str]:
         said.append("Calls past their rate wait, in hand or in the queue, from within a second on.")
     if {"priority_min", "priority_max"} & set(changes):
         said += _priorities(before, changes)
+    said += _about_budgets(seen, changes)
     return said or ["Nothing is changed by that."]
+
+
+def _about_budgets(seen: Seen, changes: Mapping[str, Any]) -> list[str]:
+    before = seen.policy.budgets if seen.policy else {}
+    wanted = changes.get("budgets", before)
+    said = []
+    for period in PERIODS:
+        for unit in UNITS:
+            was, then = before.get(period, {}).get(unit), wanted.get(period, {}).get(unit)
+            if was != then:
+                said.append(_about_budget(seen, period, unit, then))
+    policy = seen.policy or QuotaPolicy()
+    if changes.get("budget_policy", policy.budget_policy) != policy.budget_policy:
+        said.append(f"A run that finds a budget of the tenant spent meets {changes['budget_policy']!r} from now on.")
+    if changes.get("time_zone", policy.time_zone) != policy.time_zone:
+        said.append(
+            f"The next day and month begin at midnight in {changes['time_zone']}; the present ones end as begun."
+        )
+    return said
+
+
+def _about_budget(seen: Seen, period: str, unit: str, then: str | None) -> str:
+    name = f"{unit.replace('_', ' ')} a {period}"
+    if then is None:
+        return f"No limit of {name} any more."
+    now = next((one for one in seen.budgets if (one.period, one.unit) == (period, unit)), None)
+    if now is None:
+        return f"At most {then} {name}, counted from within a second on."
+    told = f"{shown(now.spent)} are spent and {shown(now.reserved)} reserved in the present {period}"
+    left = Decimal(then) - now.spent - now.reserved
+    more = f"{shown(left)} are left" if left > 0 else "nothing more is let out before the next one"
+    return f"At most {then} {name}: {told}; {more}."
 
 
 def _priorities(before: QuotaPolicy | None, changes: Mapping[str, Any]) -> list[str]:
