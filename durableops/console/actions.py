@@ -62,6 +62,8 @@ RUN_VERBS: dict[str, Verb] = {
              fits=_operator_event("recheck"), done="The run"),
         Verb(name="extend", label="Extend deadline", fits=lambda run: run.state in OPEN and run.deadline_at is not None,
              wants="an open run with a deadline", done="The run:"),
+        Verb(name="add_budget", label="Add budget", wants="an open or exhausted run with a budget",
+             fits=lambda run: run.state in OPEN or run.state == State.EXHAUSTED, done="The run"),
         # A running run is not in the table's sources: its holder is asked, and stops at its next commit.
         Verb(name="cancel", label="Cancel",
              fits=lambda run: not run.cancel_requested
@@ -84,11 +86,11 @@ class Button:
     danger: bool = False
 
 
-def buttons(run: Run, access: Access, *, undoable: bool = False) -> list[Button]:
+def buttons(run: Run, access: Access, *, undoable: bool = False, budgeted: bool = False) -> list[Button]:
     """Every verb that fits the run's state; one the person's role lacks is shown with the reason."""
-    found = []
+    found, has = [], {"compensate": undoable, "add_budget": budgeted}
     for verb in RUN_VERBS.values():
-        if verb.fits(run) and (undoable or verb.name != "compensate"):
+        if verb.fits(run) and has.get(verb.name, True):
             allowed = access.may_verb(verb.name, run.tenant_id)
             why_not = "" if allowed else f"needs {WHO[VERBS[verb.name]]} of {run.tenant.slug}"
             found.append(Button(verb=verb.name, label=verb.label, why_not=why_not, danger=verb.danger))
@@ -236,6 +238,11 @@ def _extending(run: Run, children: int) -> list[SafeString]:
     return [sentence("Only the deadline moves; timeouts of its waits stay as they are.")]
 
 
+def _adding_budget(run: Run, children: int) -> list[SafeString]:
+    more = "It goes on when it is <b>retried</b>." if run.state == State.EXHAUSTED else "It goes on as it is."
+    return [sentence("What it may spend is raised, for itself and whatever it started."), sentence(more)]
+
+
 def _cancelling(run: Run, children: int) -> list[SafeString]:
     lines = [
         sentence("It ends <b>cancelled</b>, for good{}.",
@@ -268,6 +275,7 @@ _EFFECTS: dict[str, Callable[[Run, int], list[SafeString]]] = {
     "reject": _cancelling,
     "ask_second": _asking_second,
     "extend": _extending,
+    "add_budget": _adding_budget,
     "cancel": _cancelling,
     "compensate": _compensating,
 }

@@ -11,8 +11,9 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from durableops import clock
 from durableops.access import READS, Permission
-from durableops.console import actions, asking, payloads, retention, story
+from durableops.console import actions, asking, budgets, payloads, retention, story
 from durableops.console.access import WHO, Access
+from durableops.console.budgets import Budget
 from durableops.console.plans import made_plans, own_steps, plan_steps
 from durableops.console.run_timeline import timeline_tab, traceback_of
 from durableops.engine.compensation.owing import UNDOABLE
@@ -58,11 +59,14 @@ def head(run: Run, access: Access) -> dict[str, Any]:
         run=run, now=clock.now(), waits=waits, switches=_switches(run), workers=_workers(run),
         parked_because=_parked_because(run),
     )  # fmt: skip
-    steps, (found, prompts) = plan_steps(run, own_steps([run]).get(run.pk)), counts(run)
+    steps, (found, prompts, spent) = plan_steps(run, own_steps([run]).get(run.pk)), counts(run)
     return {
         "run": run,
         "story": story.tell(facts),
-        "buttons": actions.buttons(run, access, undoable=found["undoable"] != "0"),
+        "buttons": actions.buttons(
+            run, access, undoable=found["undoable"] != "0", budgeted=any(not one.period for one in spent)
+        ),
+        "budgets": spent,
         "questions": actions.questions(run, waits, access),
         "sendable": actions.sendable(run, waits, access),
         "awaited_files": actions.awaited_files(run, waits, access),
@@ -106,8 +110,11 @@ def _parked_because(run: Run) -> str:
     return parked or ""
 
 
-def counts(run: Run) -> tuple[dict[str, str], Any]:
-    """How many rows each tab has, counted up to a cap, and what retention says of its raw prompts; in one statement."""
+def counts(run: Run) -> tuple[dict[str, str], Any, list[Budget]]:
+    """How many rows each tab has, counted up to a cap, what retention says of its raw prompts, and its budgets.
+
+    In one statement.
+    """
     tables = {
         "events": "runs_event", "checkpoints": "runs_checkpoint", "effects": "runs_effect",
         "decisions": "runs_decision", "artifacts": "runs_artifact", "logs": "runs_log_line",
@@ -124,12 +131,14 @@ def counts(run: Run) -> tuple[dict[str, str], Any]:
         "undoable": _UNDOABLE if run.is_terminal else "0",
     }
     params: dict[str, Any] = {"run": run.pk, "cap": COUNT_CAP + 1, "tools": [way.of for way in ways()]}
+    params |= {"tenant": run.tenant_id, "spends": not run.is_terminal or run.state == State.EXHAUSTED}
+    more = (*undoing.values(), retention.OF_PROMPTS, budgets.OF_RUN)
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {parts}, {', '.join(undoing.values())}, {retention.OF_PROMPTS}", params)
-        *row, prompts = cursor.fetchone()
+        cursor.execute(f"SELECT {parts}, {', '.join(more)}", params)
+        *row, prompts, spent = cursor.fetchone()
     names = [*tables, *undoing]
     shown = {name: f"{COUNT_CAP:,}+" if n > COUNT_CAP else f"{n:,}" for name, n in zip(names, row, strict=True)}
-    return shown, prompts
+    return shown, prompts, budgets.read(spent)
 
 
 # Whether anything is left that could be undone.

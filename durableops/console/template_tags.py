@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from django import template
@@ -88,6 +89,13 @@ def span(seconds: float | None) -> str:
 @register.filter
 def commas(number: Any) -> str:
     return f"{number:,}" if isinstance(number, int) else "–"
+
+
+@register.filter
+def amount(number: Any) -> str:
+    """What was spent, or may be: without the zeros behind it."""
+    text = f"{Decimal(number):,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 @register.filter

@@ -202,7 +202,9 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
         assert answer.status_code == (403 if name in MEMBERS else lost)
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "retry", "recheck", "extend", "cancel", "compensate"])
+@pytest.mark.parametrize(
+    "verb", ["pause", "resume", "retry", "recheck", "extend", "add_budget", "cancel", "compensate"]
+)
 @pytest.mark.parametrize("name", ["viewer", "reviewer", "stranger"])
 def test_verbs_change_nothing_for_people_without_the_role(signed_in, verb, name):
     run = make_run()

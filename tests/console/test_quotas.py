@@ -96,3 +96,25 @@ def test_quota_of_a_shared_resource_is_a_superusers(signed_in):
     assert root.post("/quotas/resources/db-scan/", given).status_code == 302
     assert QuotaPolicy.objects.get(resource="db-scan").running_cap == 3
     assert "db-scan" in signed_in("viewer").get("/quotas/").content.decode()
+
+
+def test_budgets_are_set_by_lines_shown_with_what_is_spent_and_raised_for_the_present_day(signed_in):
+    admin = signed_in("admin")
+    given = USUAL | {"budgets": "day tokens 100\nmonth money 2.50", "time_zone": "Europe/Lisbon", "act": "save"}
+    assert admin.post(ADDRESS, given | {"reason": "the plan", "budget_policy": "ask"}).status_code == 302
+    policy = QuotaPolicy.objects.get()
+    assert (policy.budgets, policy.budget_policy, policy.time_zone) == (
+        {"day": {"tokens": "100"}, "month": {"money": "2.5"}}, "ask", "Europe/Lisbon",
+    )  # fmt: skip
+    more = {"act": "add", "period": "day", "unit": "tokens", "amount": "20"}
+    assert admin.post(ADDRESS, more | {"reason": " "}).status_code == 422
+    assert admin.post(ADDRESS, more | {"reason": "a report", "amount": "many"}).status_code == 422
+    assert admin.post(ADDRESS, more | {"reason": "a report", "unit": "calls"}).status_code == 422
+    assert admin.post(ADDRESS, more | {"reason": "a report"}).status_code == 302
+    assert "0 of 120 tokens a day" in admin.get("/quotas/").content.decode()
+    page = admin.get(ADDRESS).content.decode()
+    assert "a report" in page
+    assert "day tokens 100\nmonth money 2.5" in page
+    for wrong in ("day tokens", "week tokens 1", "day gold 1", "day tokens x"):
+        answer = admin.post(ADDRESS, given | {"reason": "no", "budgets": wrong, "version": "1"})
+        assert (answer.status_code, wrong in answer.content.decode()) == (422, True)

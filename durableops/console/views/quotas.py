@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.http import Http404, HttpResponse, QueryDict
@@ -12,10 +13,11 @@ from durableops.access import Permission
 from durableops.console.access import NotAllowed
 from durableops.console.http import ConsoleRequest, context_for, page, said, status_of
 from durableops.console.views.people import administered_tenant
-from durableops.engine import quota_view, quotas
+from durableops.engine import budgeting, quota_view, quotas
 from durableops.engine.quotas import FIELDS, OF_RESOURCES, Owner
 from durableops.errors import DurableOpsError, InputRefused
-from runs.models import QuotaPolicy
+from runs.models import QuotaPolicy, Tenant
+from runs.models.budget import BUDGET_POLICIES, PERIODS, UNITS
 
 LABELS = {
     "running_cap": ("Runs at once", "Empty is no cap; 0 lets none start. What runs is never ended."),
@@ -57,9 +59,11 @@ def _policy(request: ConsoleRequest, owner: Owner) -> HttpResponse:
     if request.method == "GET":
         return _answer(request, owner)
     given = request.POST
-    if given.get("act") not in ("preview", "save"):
+    if given.get("act") not in ("preview", "save", "add"):
         raise Http404("There is no such verb.")
     try:
+        if given["act"] == "add" and owner.tenant is not None:
+            return _add(request, owner.tenant)
         changes = _changed(owner, quotas.checked(owner, _given(given, owner)))
         if given["act"] == "preview":
             told = quota_view.preview(quota_view.of(owner), changes)
@@ -77,6 +81,20 @@ def _policy(request: ConsoleRequest, owner: Owner) -> HttpResponse:
     return redirect("console:quotas")
 
 
+def _add(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
+    """More budget for the present day or month. Raises InputRefused, also for what it may not be."""
+    given, reason = request.POST, request.POST.get("reason", "").strip()
+    if not reason:
+        raise InputRefused("say why: the reason stands in the history.")
+    unit, period = given.get("unit", ""), given.get("period", "")
+    limits = budgeting.add_tenant_budget(
+        tenant, actor=request.access.actor, reason=reason, period=period,
+        amounts={unit: _amount(unit, given.get("amount", ""))},
+    )  # fmt: skip
+    said(request, f"{tenant} may spend {limits[unit]} {unit.replace('_', ' ')} in this {period} now.")
+    return redirect("console:quota_of_tenant", slug=tenant.slug)
+
+
 def _changed(owner: Owner, wanted: dict[str, Any]) -> dict[str, Any]:
     """What differs from the policy as it is."""
     policy = quotas.find(owner) or QuotaPolicy(tenant=owner.tenant, resource=owner.resource)
@@ -88,6 +106,9 @@ def _given(given: QueryDict, owner: Owner) -> dict[str, Any]:
     changes: dict[str, Any] = {name: _number(name, given.get(name, "")) for name in names}
     if owner.tenant is not None:
         changes[quotas.CALL_RATES] = _rates(given.get(quotas.CALL_RATES, ""))
+        changes[quotas.BUDGETS] = _budgets(given.get(quotas.BUDGETS, ""))
+        changes[quotas.BUDGET_POLICY] = given.get(quotas.BUDGET_POLICY, BUDGET_POLICIES[0])
+        changes[quotas.TIME_ZONE] = given.get(quotas.TIME_ZONE, "").strip() or "UTC"
     return changes
 
 
@@ -111,6 +132,27 @@ def _rates(text: str) -> dict[str, Any]:
     return found
 
 
+def _budgets(text: str) -> dict[str, Any]:
+    """Lines such as `day tokens 200000`."""
+    found: dict[str, dict[str, Decimal]] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) not in (0, 3):
+            raise InputRefused(
+                f"the budget {line.strip()[:60]!r} wants a period, a unit and an amount.", path="/budgets"
+            )
+        if words:
+            found.setdefault(words[0], {})[words[1]] = _amount(words[1], words[2])
+    return found
+
+
+def _amount(unit: str, text: str) -> Decimal:
+    try:
+        return Decimal(text.strip())
+    except InvalidOperation:
+        raise InputRefused(f"the amount of {unit[:40]!r} is {text[:40]!r}; give a number.", path="/budgets") from None
+
+
 def _answer(
     request: ConsoleRequest, owner: Owner, *, given: QueryDict | None = None, status: int = 200, **more: Any
 ) -> HttpResponse:
@@ -129,8 +171,16 @@ def _answer(
     ]  # fmt: skip
     context = {
         **context_for(request, "quotas"), "seen": seen, "owner": owner, "fields": fields, "now": clock.now(),
+        "budgets": given.get(quotas.BUDGETS, "") if given is not None else _as_lines(policy.budgets if policy else {}),
+        "policies": BUDGET_POLICIES, "units": UNITS, "periods": PERIODS,
+        "budget_policy": given.get(quotas.BUDGET_POLICY) if given is not None else policy and policy.budget_policy,
+        "time_zone": given.get(quotas.TIME_ZONE, "") if given is not None else policy.time_zone if policy else "UTC",
         "rates": given.get(quotas.CALL_RATES, "") if given is not None else rates,
         "version": policy.version if policy else 0, "reason": given.get("reason", "") if given is not None else "",
         "history": quota_view.history(owner), **more,
     }  # fmt: skip
     return render(request, "console/quotas/policy.html", context, status=status)
+
+
+def _as_lines(budgets: dict[str, dict[str, str]]) -> str:
+    return "\n".join(f"{period} {unit} {most}" for period, units in budgets.items() for unit, most in units.items())

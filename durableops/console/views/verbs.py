@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from durableops.access import Permission
 from durableops.console import actions, guarding
 from durableops.console.http import ConsoleRequest, context_for, page, said
 from durableops.console.views.run import live_context
-from durableops.engine import commands, compensating, guard, reviewing
+from durableops.engine import budgeting, commands, compensating, guard, reviewing
 from durableops.engine.commands import Done
 from durableops.engine.guard import Plan
 from durableops.errors import (
@@ -45,6 +46,7 @@ _COMMANDS: dict[str, Callable[..., Done]] = {
     "reject": reviewing.reject,
     "ask_second": reviewing.ask_second,
     "extend": commands.extend_deadline,
+    "add_budget": budgeting.add_budget,
     "compensate": compensating.compensate,
 }
 
@@ -72,6 +74,11 @@ def run_verb(request: ConsoleRequest, run_id: UUID, verb: str) -> HttpResponse:
         given["deadline_at"] = deadline = instant(request, "deadline_at")
         if verb == "extend" and deadline is None:
             return _ask(request, run, known, wrong="Give the new deadline as a date and time.")
+    if verb == "add_budget":
+        try:
+            given["amounts"] = {request.POST.get("unit", ""): Decimal(request.POST.get("amount", "").strip())}
+        except InvalidOperation:
+            return _ask(request, run, known, wrong="Give the amount as a number.")
     return answered(request, run, lambda: _COMMANDS[verb](
         run.pk, tenant=run.tenant, actor=request.access.actor, reason=reason, **given), known.done,
         again=lambda wrong: _ask(request, run, known, wrong=wrong, status=409))  # fmt: skip
@@ -153,6 +160,8 @@ def _ask(request: ConsoleRequest, run: Run, verb: actions.Verb, *, wrong: str = 
         "asks_deadline": verb.name == "extend"
         or (verb.name == "retry" and run.deadline_at is not None and run.deadline_at <= timezone.now()),
         "deadline_at": request.POST.get("deadline_at") or suggested(run.deadline_at),
+        "budgets": budgeting.of_run(run) if verb.name == "add_budget" else (),
+        "unit": request.POST.get("unit", ""), "amount": request.POST.get("amount", ""),
         "reason": request.POST.get("reason", ""),
     }  # fmt: skip
     return dialog(request, "verb", context, status=status or (422 if wrong else 200))
