@@ -29,6 +29,7 @@ POSITIVE = (
     "upkeep_seconds",
     "slice_seconds",
     "payload_max_bytes",
+    "run_state_max_bytes",
     "large_result_max_bytes",
     "link_seconds",
     "relay_concurrency",

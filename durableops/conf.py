@@ -51,6 +51,7 @@ class Conf:
     version_patience_seconds: float = 10.0  # a plan without a worker this long is given up: newer ones take its runs
     currency: str = "EUR"  # what budgets of money are in, three letters; one for the whole installation
     payload_max_bytes: int = 1024 * 1024  # the largest input, state, step output or effect result, encoded
+    run_state_max_bytes: int = 256 * 1024 * 1024  # what the states of one run's checkpoints may take together
     large_result_max_bytes: int = 64 * 1024 * 1024  # the largest result that a tool may have kept as a file instead
     secret_names: str = ""  # further names of fields whose values are masked, separated by commas
     secret_patterns: str = ""  # further shapes of secrets: a JSON list of regular expressions

@@ -59,6 +59,7 @@ class Claimed:
     plan_hash: str
     waits_hash: str
     has_parent: bool
+    state_bytes: int
 
 
 def _ctes(chosen: str, way: str) -> str:
@@ -89,7 +90,8 @@ claimed AS (
         c.step_id, c.own_plan, c.resource, c.slot, c.resource_slot, c.cursor, c.step_entries, c.step_attempts,
         c.recoveries, c.resumes, c.wake_cause, c.cancel_requested, extract(epoch FROM c.deadline_at - now())::float8,
         c.labels, c.created_at, s.state, h.effects_through, p.version, p.schema_version, p.schema_hash, p.plan_hash,
-        p.waits_hash, c.parent_id IS NOT NULL
+        p.waits_hash, c.parent_id IS NOT NULL,
+        c.state_bytes
     FROM claimed c
     JOIN runs_tenant t ON t.id = c.tenant_id
     JOIN runs_workflow_plan p ON p.id = c.plan_id

@@ -368,7 +368,7 @@ def _add_checkpoint(row: CheckpointRow, params: dict[str, Any], sets: list[str])
     if row.kind == "page" or row.after_pages:
         sets.append("cursor = %(cp_cursor)s::jsonb")
     if row.state is not None:
-        sets.append("state_seq = r.head_seq + 1")
+        sets.append("state_seq = r.head_seq + 1, state_bytes = r.state_bytes + octet_length(%(cp_state)s::text)")
     if row.kind != "page":
         sets.append("step_entries = 1")
     if row.plan is not None:

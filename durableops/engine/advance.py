@@ -26,6 +26,7 @@ from durableops.engine import (
     made_plans,
     resuming,
     step_timeouts,
+    stored_states,
 )
 from durableops.engine.checks import give_way, stop_reason, wants_other_place
 from durableops.engine.context import AsyncRun, SyncRun
@@ -181,13 +182,14 @@ def _commit_step(database: Database, hand: Hand, value: Any) -> bool:
     try:
         output = None if value is None else codec.dumps(value, what=f"output of step {step.id!r}", max_bytes=limit)
         state_json, state = encode_and_read_back(hand.state, max_bytes=limit)
+        stored = stored_states.to_store(hand, state_json)
     except Exception as error:  # noqa: BLE001 - encoding runs the author's own field code
         return endings.fail_attempt(database, hand, error)
     row = CheckpointRow(
         kind="step" if following else "finish",
         step_id=step.id,
         next_step=following.id if following else "",
-        state=None if state_json == hand.state_json else state_json,
+        state=stored,
         output=output,
         output_hash="" if output is None else codec.hash_hex(output),
         effects_through=hand.newest_effect,

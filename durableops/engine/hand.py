@@ -95,6 +95,7 @@ class Hand:
         self.fence = claimed.fence
         self.head_seq = claimed.head_seq
         self.state_json = claimed.state_json
+        self.state_bytes = claimed.state_bytes
         self.cursor: Any = claimed.cursor
         self.resource = claimed.resource
         """What it uses, as it is on record."""
@@ -428,6 +429,7 @@ class Hand:
             if row.get("state"):
                 self.holds.pop(row["id"], None)
         if write.checkpoint is not None:
+            self.state_bytes += len((write.checkpoint.state or "").encode())
             self.leftovers = False
             self.gave_up = {}
 

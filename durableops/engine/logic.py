@@ -16,7 +16,7 @@ from durableops.checkpoints import codec
 from durableops.checkpoints.states import encode_state
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.engine import prompts
+from durableops.engine import prompts, stored_states
 from durableops.engine.checks import check_may_go_on, flush_if_stale, give_way
 from durableops.engine.hand import Hand
 from durableops.engine.ops import Aside, Ask, Commit, Compute, Logic
@@ -67,7 +67,7 @@ def commit_page(hand: Hand, page: Page) -> Logic[None]:
         kind="page",
         step_id=hand.step.id,
         next_step=hand.step.id,
-        state=None if state == hand.state_json else state,
+        state=stored_states.to_store(hand, state),
         cursor=json.dumps(after),
         effects_through=hand.newest_effect,
         entry=hand.entry,

@@ -78,6 +78,8 @@ class Run(models.Model):
     head_seq = models.IntegerField(default=0)
     state_seq = models.IntegerField(default=0)
     """The checkpoint that holds the present state: a step that changes nothing does not copy it."""
+    state_bytes = models.BigIntegerField(default=0, db_default=0)
+    """What the states that its steps and pages stored take together, as text: what a growing state costs."""
     step_id = models.CharField(max_length=100)
     own_plan = models.BooleanField(default=False, db_default=False)
     """Whether it ever had a plan of its own (`MadePlan`): only then is one looked for."""
