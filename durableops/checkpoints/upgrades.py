@@ -35,13 +35,15 @@ class SeenWait:
 
 @dataclass(frozen=True, kw_only=True)
 class SeenEffect:
-    """An effect that a re-entry may ask for again, or that has no outcome."""
+    """The effects of one tool in one step that fare alike."""
 
     id: int
     step_id: str
     tool: str
     safety: str
     unsettled: bool
+    may_be_asked: bool = True
+    """Whether a step that is entered may ask for it again; of a committed step none is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,7 @@ class Snapshot:
     waits: tuple[SeenWait, ...] = ()
     """Open and answered."""
     effects: tuple[SeenEffect, ...] = ()
-    """Of the present step since its last checkpoint, and whatever has no outcome."""
+    """Whatever the run has called so far."""
     committed: tuple[str, ...] = ()
     """Ids of the steps that are committed."""
     planned: tuple[str, ...] | None = None
@@ -132,6 +134,8 @@ def reshaped(seen: Snapshot, target: WorkflowDefinition, *, state: Mapping[str, 
     }
     effects: dict[str, str | None] = {}
     for effect in seen.effects:
+        if not (effect.may_be_asked or effect.unsettled):
+            continue
         place = f"{effect.step_id}/{effect.tool}"
         fits = tools.get(effect.step_id, {}).get(effect.tool) == effect.safety
         leaves = moved and effect.step_id == seen.step_id
@@ -321,6 +325,7 @@ def _effects(
             )
         if (
             effect.safety != "read"
+            and (effect.may_be_asked or effect.unsettled)
             and place is not None
             and (known is None if not effect.unsettled else known != effect.safety)
         ):

@@ -11,6 +11,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from durableops import clock
 from durableops.access import READS, Permission
+from durableops.authoring import registry
 from durableops.console import actions, asking, budgets, payloads, retention, story
 from durableops.console.access import WHO, Access
 from durableops.console.budgets import Budget
@@ -131,6 +132,7 @@ def counts(run: Run) -> tuple[dict[str, str], Any, list[Budget]]:
         "undoable": _UNDOABLE if run.is_terminal else "0",
     }
     params: dict[str, Any] = {"run": run.pk, "cap": COUNT_CAP + 1, "tools": [way.of for way in ways()]}
+    params["known"] = [tool.name for tool in registry.tools()]
     params |= {"tenant": run.tenant_id, "spends": not run.is_terminal or run.state == State.EXHAUSTED}
     more = (*undoing.values(), retention.OF_PROMPTS, budgets.OF_RUN)
     with connection.cursor() as cursor:
@@ -144,8 +146,9 @@ def counts(run: Run) -> tuple[dict[str, str], Any, list[Budget]]:
 # Whether anything is left that could be undone.
 _UNDOABLE = f"""(SELECT count(*) FROM (
     SELECT 1 FROM runs_effect e LEFT JOIN runs_compensation c ON c.effect_id = e.id
-    WHERE e.run_id = %(run)s AND e.tool = ANY(%(tools)s::text[]) AND {UNDOABLE} AND coalesce(c.state, 'owed') = 'owed'
-    LIMIT 1) x)"""
+    WHERE e.run_id = %(run)s AND {UNDOABLE}
+    AND (e.tool = ANY(%(tools)s::text[]) OR (e.safety <> 'read' AND e.tool <> ALL(%(known)s::text[])))
+    AND coalesce(c.state, 'owed') = 'owed' LIMIT 1) x)"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,7 +99,7 @@ def cancel(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, done: str =
             record_event(cursor, run.pk, "cancel_requested", actor=actor, reason=reason, step_id=run.step_id)
         after = {"state": state, "cancel_requested": True, "done": done}
         audit(run, "cancel", actor=actor, reason=reason, before=before, after=after)
-        if done != "keep" and ways():
+        if done != "keep" and (ways() or owing.ways_for(cursor, run.pk)):
             order = owing.order(cursor, run.pk, choice=done, actor=actor, reason=reason)
             if settled:
                 owing.apply_order(cursor, order, run.pk)

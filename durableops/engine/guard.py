@@ -18,8 +18,8 @@ from durableops.authoring import registry
 from durableops.checkpoints.codec import hash_hex
 from durableops.checkpoints.upgrades import Upgraded
 from durableops.engine import migrating
-from durableops.engine.compensation.owing import FAMILY, UNDOABLE
-from durableops.engine.compensation.ways import COLUMNS, as_rows, ways
+from durableops.engine.compensation.owing import FAMILY, UNDOABLE, ways_for
+from durableops.engine.compensation.ways import COLUMNS, as_rows
 from durableops.errors import PlanChanged, PlanWanted
 from runs.transitions import Cursor
 
@@ -53,6 +53,16 @@ _CATEGORIES = {
     + _AGAIN.format(reads_again="false")
     + " END",
 }
+_SINCE = "e.id > x.through"
+# A retry enters one step; where a run has gone back before, the later ones have a past too.
+_AHEAD = f"{_SINCE} AND (x.lineage > 1 OR e.step_id = x.step_id)"
+_ONLY = {
+    "retry": _AHEAD,
+    # What was called before the step's first page was committed is asked for again, too, and would find nothing.
+    "migrate": f"""({_AHEAD}) OR (concat(e.step_id, '/', e.tool) = ANY(x.left_behind) AND e.id <= (
+        SELECT c.effects_through FROM runs_checkpoint c
+        WHERE c.run_id = x.id AND c.kind = 'page' AND c.step_id = e.step_id ORDER BY c.seq LIMIT 1))""",
+}
 VERBS = (*_CATEGORIES, "compensate", "cancel")
 AT_CHECKPOINT = ("retry_from", "fork")
 """Those that want to be told at which checkpoint."""
@@ -68,7 +78,7 @@ WITH chosen AS (
     SELECT x.id, e.category, e.tool, e.safety, count(*) AS calls, min(e.resource) AS first, max(e.resource) AS last
     FROM chosen x CROSS JOIN LATERAL (
         SELECT {category} AS category, e.tool, e.safety, e.resource FROM runs_effect e
-        WHERE e.run_id = x.id AND e.id > x.through AND {only} ORDER BY e.id LIMIT {most}) e
+        WHERE e.run_id = x.id AND NOT e.left_behind AND ({only}) ORDER BY e.id LIMIT {most}) e
     GROUP BY x.id, e.category, e.tool, e.safety
 )"""
 _HASHES = """
@@ -211,9 +221,7 @@ def look(
 ) -> tuple[list[Line], dict[UUID, str]]:  # fmt: skip
     """What a verb would do to these runs together, and for each the hash of the facts it was made of."""
     given = [{"id": str(one.run_id), "more": one.more, "left_behind": list(one.left)} for one in runs]
-    # A retry enters one step; where a run has gone back before, the later ones have a past too.
-    only = "(x.lineage > 1 OR e.step_id = x.step_id)" if verb in ("retry", "migrate") else "true"
-    facts = _FACTS.format(category=_CATEGORIES[verb], most=MOST_CALLS + 1, only=only)
+    facts = _FACTS.format(category=_CATEGORIES[verb], most=MOST_CALLS + 1, only=_ONLY.get(verb, _SINCE))
     params = {"runs": json.dumps(given), "seq": seq}
     cursor.execute(facts + _LINES, params)
     lines = [_line(row) for row in cursor.fetchall()]
@@ -259,7 +267,7 @@ def hash_of(verb: str, facts: Sequence[object]) -> str:
 
 def _undoing(cursor: Cursor, verb: str, run_id: UUID) -> Plan:
     """What could be undone of all that a run, and what is below it, did; and what is left open by ending it."""
-    cursor.execute(_UNDO, {"run": run_id, "ways": as_rows(ways())})
+    cursor.execute(_UNDO, {"run": run_id, "ways": as_rows(ways_for(cursor, run_id))})
     lines = [_line(row) for row in cursor.fetchall()]
     if verb == "cancel":
         cursor.execute(_LEFT, {"run": run_id})

@@ -42,8 +42,9 @@ UPDATE runs_wait SET state = 'cancelled', answered_at = coalesce(answered_at, no
 WHERE id = %s AND state = 'open'"""
 _EFFECTS = """
 SELECT id, step_id, tool, resource, request_hash, author_key, encode(slot, 'hex') FROM runs_effect
-WHERE run_id = %s AND scope = 'run' AND step_id = ANY(%s) ORDER BY id FOR NO KEY UPDATE"""
-_EFFECT = "UPDATE runs_effect SET step_id = %s, tool = %s, slot = decode(%s, 'hex') WHERE id = %s"
+WHERE run_id = %s AND scope = 'run' AND step_id = ANY(%s) AND NOT left_behind ORDER BY id FOR NO KEY UPDATE"""
+_EFFECT = """
+UPDATE runs_effect SET step_id = %s, tool = %s, slot = decode(%s, 'hex'), left_behind = %s WHERE id = %s"""
 _DECISIONS = "SELECT id, step_id, name FROM runs_decision WHERE run_id = %s AND step_id = ANY(%s) ORDER BY id"
 _DECISION = "UPDATE runs_decision SET step_id = %s, name = %s WHERE id = %s"
 # Lets slots follow the steps and tools they belong to, for this transaction only; keys and outcomes stay guarded.
@@ -132,7 +133,7 @@ def put_back(cursor: Cursor, moved: Mapping[str, Any], *, lineage: int) -> None:
     if moved.get("effects"):
         cursor.execute(_LET_SLOTS_FOLLOW)
     for pk, step_id, tool, slot in moved.get("effects", ()):
-        cursor.execute(_EFFECT, [step_id, tool, slot, pk])
+        cursor.execute(_EFFECT, [step_id, tool, slot, False, pk])
     for pk, step_id, name in moved.get("decisions", ()):
         cursor.execute(_DECISION, [step_id, name, pk])
 
@@ -164,6 +165,7 @@ def _move_effects(cursor: Cursor, run_id: UUID, line: NewLine) -> list[list[Any]
         place = line.effects.get((step_id, tool), (line.steps.get(step_id, step_id), tool))
         if place == (step_id, tool):
             continue
+        left = place is None
         if place is None:
             # Nothing asks for a slot like this: what the effect was keeps its name.
             new_slot = hashlib.sha256(f"left behind:{slot}".encode()).hexdigest()
@@ -174,7 +176,7 @@ def _move_effects(cursor: Cursor, run_id: UUID, line: NewLine) -> list[list[Any]
                 author_key=author_key,
             )  # fmt: skip
         moved.append([pk, step_id, tool, slot])
-        cursor.execute(_EFFECT, [place[0], place[1], new_slot, pk])
+        cursor.execute(_EFFECT, [place[0], place[1], new_slot, left, pk])
     return moved
 
 

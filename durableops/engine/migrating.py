@@ -42,14 +42,12 @@ _WAITS = """
 SELECT w.run_id, w.id, w.kind, w.name, w.state
 FROM runs_run r JOIN runs_wait w ON w.run_id = r.id AND w.lineage = r.lineage AND w.step_id = r.step_id
 WHERE r.id = ANY(%s) AND w.state IN ('open', 'answered', 'expired') AND w.clock = '' ORDER BY w.id"""
+# One for all alike. Calls before the newest checkpoint count: a step that has pages is entered from its top again.
 # Messages of the outbox go out by themselves, whatever becomes of the code that wrote them.
 _EFFECTS = f"""
-SELECT e.run_id, e.id, e.step_id, e.tool, e.safety, e.state IN ({_UNSETTLED}) AND e.safety <> 'outbox'
-FROM runs_run r JOIN runs_checkpoint h ON h.run_id = r.id AND h.seq = r.head_seq JOIN runs_effect e ON e.run_id = r.id
-WHERE r.id = ANY(%s) AND e.scope = 'run'
-  AND ((e.step_id = r.step_id AND e.id > h.effects_through AND e.state <> 'withdrawn')
-       OR (e.state IN ({_UNSETTLED}) AND e.safety <> 'outbox'))
-ORDER BY e.id"""
+SELECT e.run_id, min(e.id), e.step_id, e.tool, e.safety, e.state IN ({_UNSETTLED}) AND e.safety <> 'outbox'
+FROM runs_effect e WHERE e.run_id = ANY(%s) AND e.scope = 'run' AND e.state <> 'withdrawn' AND NOT e.left_behind
+GROUP BY 1, 3, 4, 5, 6 ORDER BY 2"""
 _TAKE = "SELECT 1 FROM runs_run WHERE id = %s AND fence = %s AND state = 'running' FOR NO KEY UPDATE"
 _TAKEN_BACK = "SELECT EXISTS (SELECT 1 FROM runs_lineage WHERE run_id = %s AND kind = 'revert' AND plan_id = %s)"
 _OPEN_OF_PLAN = """
@@ -67,18 +65,24 @@ def snapshots(cursor: Cursor, run_ids: Sequence[UUID]) -> dict[UUID, tuple[str, 
     params = [list(run_ids)]
     cursor.execute(_RUN, params)
     rows = cursor.fetchall()
+    here = {row[0]: row[4] for row in rows}
     waits: dict[UUID, list[SeenWait]] = defaultdict(list)
     effects: dict[UUID, list[SeenEffect]] = defaultdict(list)
     committed: dict[UUID, list[str]] = defaultdict(list)
     cursor.execute(_WAITS, params)
     for run_id, pk, kind, name, state in cursor.fetchall():
         waits[run_id].append(SeenWait(id=pk, kind=kind, name=name, state=state))
-    cursor.execute(_EFFECTS, params)
-    for run_id, pk, step_id, tool, safety, unsettled in cursor.fetchall():
-        effects[run_id].append(SeenEffect(id=pk, step_id=step_id, tool=tool, safety=safety, unsettled=unsettled))
     cursor.execute(made_plans.COMMITTED, params)
     for run_id, step_id in cursor.fetchall():
         committed[run_id].append(step_id)
+    cursor.execute(_EFFECTS, params)
+    for run_id, pk, step_id, tool, safety, unsettled in cursor.fetchall():
+        # Where a person went back, steps that lie ahead have a past as well.
+        over = step_id in committed[run_id] and step_id != here[run_id]
+        seen_effect = SeenEffect(
+            id=pk, step_id=step_id, tool=tool, safety=safety, unsettled=unsettled, may_be_asked=not over
+        )
+        effects[run_id].append(seen_effect)
     found: dict[UUID, tuple[str, Snapshot]] = {}
     for run_id, workflow, version, state, step_id, position, own_plan in rows:
         plan = made_plans.at_checkpoint(cursor, run_id) if own_plan else None

@@ -38,6 +38,8 @@ class IdempotencyRecord(models.Model):
     """Place in that queue; the lowest goes first."""
     holds_system = models.BooleanField(default=False, db_default=False)
     """Whether nothing else may go to that system: from dispatch until there is an outcome, or a person releases it."""
+    left_behind = models.BooleanField(default=False, db_default=False)
+    """Whether a migration left it behind: it happened, and nothing asks for it under its names any more."""
     attempts = models.IntegerField(default=1)
     """How often it was, or may have been, sent. Each above one has an `effect_repeated` event that says why."""
     reused = models.IntegerField(default=0)

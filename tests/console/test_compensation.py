@@ -32,6 +32,9 @@ def bank(db):
         @tool(safety="keyed", name="letter", instructions="Write another one.")
         def letter(call): ...
 
+        @tool(safety="keyed", name="mail")
+        def mail(call): ...
+
         yield
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from durableops.engine import bell
-from durableops.engine.compensation.ways import COLUMNS, as_rows, known_or_by_hand, ways
+from durableops.engine.compensation.ways import COLUMNS, Way, as_rows, known_or_by_hand, unknown, ways
 from durableops.engine.database import Database
 from durableops.engine.start import check_new, insert
 from runs.ids import uuid7
@@ -51,6 +51,11 @@ _LOCK_RUN = "SELECT tenant_id FROM runs_run WHERE id = %s FOR NO KEY UPDATE"
 _LOCK_ORDER = """
 SELECT choice, actor, reason FROM runs_compensation_order WHERE id = %s AND applied_at IS NULL FOR NO KEY UPDATE"""
 _STILL_OPEN = FAMILY + "SELECT EXISTS (SELECT 1 FROM family WHERE finished_at IS NULL)"
+_TOOLS = (
+    FAMILY
+    + f"""
+SELECT DISTINCT e.tool FROM family f JOIN runs_effect e ON e.run_id = f.id WHERE e.safety <> 'read' AND {UNDOABLE}"""
+)
 _OWE = f"""
 INSERT INTO runs_compensation (effect_id, run_id, tenant_id, state, state_since, how, tool, instructions, four_eyes,
     because, owed_at, spent_slots, error, proposed_by, approved_by, claimed_by, settled_by, evidence, downstream_id,
@@ -125,7 +130,9 @@ def apply_order(cursor: Cursor, order_id: int, run_id: UUID) -> Begun | None:
     if cursor.fetchone()[0]:
         return None
     choice, actor, reason = found
-    cursor.execute(_OWE_FAMILY, {"run": run_id, "because": f"{actor}: {reason}", "ways": as_rows(ways())})
+    cursor.execute(
+        _OWE_FAMILY, {"run": run_id, "because": f"{actor}: {reason}", "ways": as_rows(ways_for(cursor, run_id))}
+    )
     cursor.execute(_OWED, {"run": run_id})
     owed = cursor.fetchone()[0]
     linked = _start(cursor, order_id, run_id, tenant_id, actor) if owed and choice == "compensate" else None
@@ -135,6 +142,12 @@ def apply_order(cursor: Cursor, order_id: int, run_id: UUID) -> Begun | None:
         event = "compensation_owed" if linked is None else "compensation_begun"
         record_event(cursor, run_id, event, actor=actor, reason=reason, data=told)
     return Begun(owed=owed, linked_run=linked)
+
+
+def ways_for(cursor: Cursor, run_id: UUID) -> list[Way]:
+    """How what a run and all below it did is undone: as its tools say, and by hand where no code knows the tool now."""
+    cursor.execute(_TOOLS, {"run": run_id})
+    return [*ways(), *(known_or_by_hand(name) for (name,) in cursor.fetchall() if unknown(name))]
 
 
 def _start(cursor: Cursor, order_id: int, run_id: UUID, tenant_id: int, actor: str) -> UUID:

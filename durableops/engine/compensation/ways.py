@@ -42,6 +42,11 @@ def ways() -> list[Way]:
     return [way for tool in registry.tools() if (way := way_of(tool)) is not None]
 
 
+def unknown(name: str) -> bool:
+    """Whether no code here has this tool: removed or renamed since, it cannot say whether it is to be undone."""
+    return registry.tool(name) is None
+
+
 def known_or_by_hand(name: str) -> Way:
     """The way of a tool; of one that says nothing, or is not known here, a person's."""
     tool = registry.tool(name)
