@@ -7,6 +7,7 @@ call goes past another tenant's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
@@ -44,16 +45,33 @@ def pause(name: str, *, tenant: Tenant, actor: str, reason: str) -> System:
     return system
 
 
-def resume(name: str, *, tenant: Tenant, actor: str, reason: str) -> System:
-    """Let calls go to a system again; whoever is next is woken at once."""
+def resume(name: str, *, tenant: Tenant, actor: str, reason: str, shown: str = "") -> System:
+    """Let calls go to a system again; whoever is next is woken at once.
+
+    `shown` names the pause that was looked at (`pause_of`), if it is to be ended and no later one.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
         system = _locked(name, tenant)
         if not system.paused:
-            raise _refused(system, "resume_system", "a paused one")
+            raise _refused(system, "resume_system", f"a paused one{_who_resumed(name)}")
+        if shown and shown != pause_of(system.paused_at):
+            wanted = f"the pause that was shown; {system.paused_by} paused it anew: {system.paused_reason}"
+            raise _refused(system, "resume_system", wanted)
         _set(system, tenant, "resume_system", actor=actor, reason=reason, paused=False)
         queues.pass_on(cursor, [name])
         transaction.on_commit(bell.ring)
     return system
+
+
+def pause_of(paused_at: datetime | None) -> str:
+    """Which pause a system is in; empty when it is in none."""
+    return "" if paused_at is None else paused_at.isoformat()
+
+
+def _who_resumed(name: str) -> str:
+    resumed = AuditEntry.objects.filter(target_kind="system", target_id=name, verb="resume_system")
+    last = resumed.order_by("-id").first()
+    return "" if last is None else f"; {last.actor} let it go on at {last.at:%H:%M:%S}"
 
 
 @audited_refusals
@@ -139,7 +157,7 @@ def _set(system: System, tenant: Tenant, verb: str, *, actor: str, reason: str, 
     if not paused:
         values |= {"paused_by": "", "paused_reason": ""}
     with connection.cursor() as cursor:
-        cursor.execute("SELECT now()")
+        cursor.execute("SELECT clock_timestamp()")
         values["paused_at"] = cursor.fetchone()[0] if paused else None
     for name, value in values.items():
         setattr(system, name, value)

@@ -180,6 +180,23 @@ def test_second_admin_is_told_who_paused_it_already(signed_in, ledger):
     assert "admin paused it already" in answer.content.decode()
 
 
+def test_stale_tab_does_not_end_a_later_pause_and_reads_whose_it_is(signed_in, ledger):
+    called()
+    admin = signed_in("admin")
+    admin.post(at("pause"), {"reason": "month-end"})
+    dialog = text_of(admin, at("resume"))
+    assert "month-end" in dialog
+    shown = re.findall(r'name="pause" value="([^"]+)"', dialog)[0]
+    assert admin.post(at("resume"), {"pause": shown}).status_code == 302
+    again = admin.post(at("resume"), {"pause": shown}, headers=HTMX)
+    assert (again.status_code, "admin let it go on at" in again.content.decode()) == (409, True)
+    admin.post(at("pause"), {"reason": "they are down"})
+    stale = admin.post(at("resume"), {"pause": shown}, headers=HTMX)
+    assert (stale.status_code, "paused it anew: they are down" in stale.content.decode()) == (409, True)
+    ledger.refresh_from_db()
+    assert ledger.paused
+
+
 @pytest.mark.parametrize("who", ["viewer", "operator", "reviewer"])
 def test_pausing_is_for_admins_and_others_read_so(signed_in, ledger, who):
     called()

@@ -53,9 +53,12 @@ def act(request: ConsoleRequest, name: str, verb: str) -> HttpResponse:
     reason = request.POST.get("reason", "").strip()
     if verb == "pause" and not reason:
         return _ask(request, seen, verb, wrong="Say why: whoever finds calls waiting reads it.")
-    command = engine.pause if verb == "pause" else engine.resume
+    who: dict[str, Any] = {"tenant": tenant, "actor": request.access.actor, "reason": reason}
     try:
-        command(name, tenant=tenant, actor=request.access.actor, reason=reason)
+        if verb == "pause":
+            engine.pause(name, **who)
+        else:
+            engine.resume(name, **who, shown=request.POST.get("pause", ""))
     except TransitionRefused as refused:
         return _shown(request, _find(request, name), text=str(refused), status=409)
     return _done(request, name, "Nothing goes there any more." if verb == "pause" else "Calls go there again.")
@@ -104,6 +107,7 @@ def _ask(request: ConsoleRequest, seen: Seen, verb: str, *, wrong: str = "") -> 
     context = {
         **context_for(request, "systems"), "one": seen, "name": seen.name, "verb": verb,
         "fits": seen.paused == (verb == "resume"), "wrong": wrong, "reason": request.POST.get("reason", ""),
+        "pause": engine.pause_of(seen.paused_at),
         "cap": system_view.COUNT_CAP,
     }  # fmt: skip
     return dialog(request, "system", context, status=422 if wrong else 200)
