@@ -13,11 +13,14 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+import psycopg
+
 from runs import posting
 from runs.doubting import opened
+from runs.numbered import numbered
 from runs.parts import ANSWERED_BY_REPEAT, PARTS, RECORDSETS, SYSTEMS
 from runs.states import TRANSITIONS, sources
-from runs.transitions import Cursor, sets_for
+from runs.transitions import sets_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,27 +255,33 @@ def _unless_cancelled(moves: str) -> str:
     return ", ".join(found)
 
 
+type Connected = psycopg.Cursor[Any] | psycopg.RawCursor[Any]
 type Attachment = tuple[Any, ...]
 """The row that an attached query answered with."""
 
 
-def execute(cursor: Cursor, write: FencedWrite) -> Written | None:
+def execute(cursor: Connected, write: FencedWrite) -> Written | None:
     """Write it. Returns None when the fence, the head or the state no longer fits: then nothing was written."""
-    send(cursor, write)
-    return answer(cursor)[0]
+    return answer(send(cursor, write))[0]
 
 
-def send(cursor: Cursor, write: FencedWrite, attached: Attached | None = None) -> None:
-    """Send the statement; what came of it is asked with `answer`. Apart, so that several can be sent at once."""
+def send(cursor: Connected, write: FencedWrite, attached: Attached | None = None) -> Connected:
+    """Send the statement where `cursor` is; what came of it is asked with `answer` of the one returned.
+
+    Apart, so that several can be sent at once.
+    """
     if attached is None:
         text, params = compile_write(write)
-        cursor.execute(text, params)
     else:
         text, params = compile_write(write, attached=(attached.ctes, attached.answer))
-        cursor.execute(text, params | attached.params)
+        params |= attached.params
+    query, names = numbered(text)
+    sent = psycopg.RawCursor(cursor.connection)
+    sent.execute(query, [params[name] for name in names])
+    return sent
 
 
-def answer(cursor: Cursor) -> tuple[Written | None, Attachment | None]:
+def answer(cursor: Connected) -> tuple[Written | None, Attachment | None]:
     """What a write that was sent came to: None, when it did not fit; and the attached row, if there is one."""
     row = cursor.fetchone()
     if row is None:

@@ -17,7 +17,7 @@ from durableops.engine.pool import Pool
 from durableops.engine.posting import conflict_of
 from durableops.errors import EffectConflict, FenceLost
 from runs import claiming, fenced
-from runs.fenced import Attached, Attachment, FencedWrite, Written
+from runs.fenced import Attached, Attachment, Connected, FencedWrite, Written
 from runs.posting import CONFLICT
 from runs.transitions import Cursor
 
@@ -142,11 +142,10 @@ def _once(
     also: Also | None = None,
     attached: Attached | None = None,
 ) -> Answer:
-    def alone(cursor: Cursor) -> Answer:
-        fenced.send(cursor, write, attached)
-        return fenced.answer(cursor)
+    def alone(cursor: Connected) -> Answer:
+        return fenced.answer(fenced.send(cursor, write, attached))
 
-    def together(cursor: Cursor) -> Answer:
+    def together(cursor: Connected) -> Answer:
         if before is not None:
             before(cursor)
         found = fenced.execute(cursor, write)

@@ -106,13 +106,10 @@ class Committer:
                 item.answer = answer
 
     def _send(self, batch: list[_Item]) -> list[Answer]:
-        with self._database.cursor() as first:
+        with self._database.cursor() as cursor:
             if len(batch) == 1:
-                fenced.send(first, batch[0].write, batch[0].attached)
-                return [fenced.answer(first)]
-            cursors = [first, *(first.connection.cursor() for _ in batch[1:])]
+                return [fenced.answer(fenced.send(cursor, batch[0].write, batch[0].attached))]
             # All up to the end of the pipeline is one transaction of the server's.
-            with first.connection.pipeline():
-                for cursor, item in zip(cursors, batch, strict=True):
-                    fenced.send(cursor, item.write, item.attached)
-            return [fenced.answer(cursor) for cursor in cursors]
+            with cursor.connection.pipeline():
+                sent = [fenced.send(cursor, item.write, item.attached) for item in batch]
+            return [fenced.answer(each) for each in sent]

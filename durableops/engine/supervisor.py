@@ -23,7 +23,7 @@ from psycopg import errors
 
 from durableops.clock import monotonic
 from durableops.conf import get_conf
-from durableops.engine import bell, django_side
+from durableops.engine import bell, collector, django_side
 from durableops.engine.burial import declare_ended, release_runs
 from durableops.engine.database import ConnectionLost, Database
 from durableops.engine.forcing import LOCK_PATIENCE
@@ -62,6 +62,7 @@ class Supervisor:
         signal.signal(signal.SIGINT, self._on_stop)
         if not self.isolated and is_wanted():
             self.companion = Companion(prepare=_die_with_parent)
+        collector.spare()
         while self.stopping.since is None:
             began = monotonic()
             self._one_life()

@@ -29,8 +29,7 @@ def finish(database):
         write = FencedWrite(**(values | over), transition="succeed", checkpoint=row)
 
         def together(cursor):
-            fenced.send(cursor, write, with_next(make_taker(run.worker_id)))
-            written, row = fenced.answer(cursor)
+            written, row = fenced.answer(fenced.send(cursor, write, with_next(make_taker(run.worker_id))))
             return written, claimed_with(row)
 
         return database.retrying(together)
