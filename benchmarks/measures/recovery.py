@@ -112,8 +112,8 @@ class _Scene:
 
     def kill_pool(self) -> float | None:
         """SIGKILL everything at once and start it again; seconds from the start of the new processes."""
-        self._at_a_random_moment()
-        held = self._held()
+        one = self._at_a_random_moment()
+        held = self._held() or [one]
         self._processes.kill_all()
         since = time.time()
         self._processes.start_upkeep()
