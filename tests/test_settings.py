@@ -18,6 +18,10 @@ FIT = {
     "DATABASE_OWNER_URL": "postgresql://owner@db.example.org/durableops",
     "REDIS_URL": "redis://broker.example.org/0",
 }
+SERVE = (
+    "import django; django.setup(); from django.test import Client; "
+    "print(Client(headers={'host': 'ops.example.org'}).get('/static/css/tokens.css').status_code)"
+)
 SHOW = "from django.conf import settings as s; print(s.DEBUG, s.ALLOWED_HOSTS, s.DATABASES['default']['USER'])"
 
 
@@ -61,6 +65,11 @@ def test_production_refuses_to_start(change: dict[str, str], complaint: str):
     assert complaint in refused.stderr
     assert "Traceback" not in refused.stderr
     assert "s3cret" not in refused.stderr
+
+
+def test_production_serves_the_looks_of_its_pages_without_more_ado():
+    shown = start("-W", "error::UserWarning", "-c", SERVE, **FIT)
+    assert shown.stdout.strip() == "200", shown.stderr
 
 
 def test_refusal_does_not_repeat_the_secret():
