@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from runs import offers, turns
+from runs import gates, offers, turns
 from runs.fenced import Attached
 from runs.slots import MOST_AT_ONCE
 from runs.states import TRANSITIONS
@@ -72,13 +72,15 @@ claimed AS (
         resumes = r.resumes + CASE WHEN r.started_at IS NULL THEN 0 ELSE 1 END,
         started_at = coalesce(r.started_at, now())
     FROM chosen c WHERE r.id = c.id
-    RETURNING r.*, c.weight
+    RETURNING r.*, c.weight, c.due_at AS was_due_at, c.state_since AS was_since
 ), history AS (
     INSERT INTO runs_event (run_id, at, event, from_state, to_state, step_id, attempt, fence, worker_id, actor, reason,
         data)
-    SELECT c.id, now(), 'claim', 'queued', 'running', c.step_id, c.step_attempts, c.fence, c.worker_id, '', '',
-        jsonb_strip_nulls(jsonb_build_object('resume', c.resumes, 'slot', c.slot, 'resource_slot', c.resource_slot))
-    FROM claimed c
+    SELECT c.id, now(), 'claim', 'queued', 'running', c.step_id, c.step_attempts, c.fence, c.worker_id, '',
+        coalesce(held.said, ''),
+        jsonb_strip_nulls(jsonb_build_object('resume', c.resumes, 'slot', c.slot, 'resource_slot', c.resource_slot,
+            'waited', held.waited, 'gates', held.gates))
+    FROM claimed c{gates.held("c")}
 ), receipts AS (
     INSERT INTO runs_receipt (run_id, number, cause, detail, step_id, fence, worker_id, lost_at, noticed_at, resumed_at,
         reused_effects, repeated_effects, entered_again)

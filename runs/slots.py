@@ -68,7 +68,7 @@ tenant_slot AS MATERIALIZED (
           FROM pick WHERE lane_room IS NOT NULL GROUP BY 1, 2, 3) k
     CROSS JOIN LATERAL ({lanes}) s
 ), chosen AS MATERIALIZED (
-    SELECT k.id, k.weight, k.due_at, t.number AS slot, t.id AS slot_id, l.number AS resource_slot,
+    SELECT k.id, k.weight, k.due_at, k.state_since, t.number AS slot, t.id AS slot_id, l.number AS resource_slot,
         l.id AS resource_slot_id
     FROM (SELECT p.*, row_number() OVER (PARTITION BY p.tenant_id ORDER BY p.n) AS of_tenant,
               row_number() OVER (PARTITION BY p.resource ORDER BY p.n) AS of_lane FROM pick p) k

@@ -67,9 +67,9 @@ turn AS (
         AND NOT {_WITH_RESOURCE}
     {_round(following)},
 chosen AS MATERIALIZED (SELECT * FROM (
-    SELECT c.id, c.due_at, 1 AS weight, NULL::smallint AS slot, NULL::smallint AS resource_slot
+    SELECT c.id, c.due_at, c.state_since, 1 AS weight, NULL::smallint AS slot, NULL::smallint AS resource_slot
     FROM turn t CROSS JOIN LATERAL (
-        SELECT r.id, r.due_at FROM runs_run r
+        SELECT r.id, r.due_at, r.state_since FROM runs_run r
         WHERE {_DUE} AND {_MAY_START} AND r.resource = '' AND r.tenant_id = t.tenant_id
         ORDER BY {_URGENT_FIRST}
         LIMIT (SELECT ceil(%(limit)s::float8 / greatest(1, max(x.number)))::int FROM turn x)
@@ -120,8 +120,8 @@ lane AS (
 _PICK = f"""
 pick AS MATERIALIZED (
     SELECT row_number() OVER () AS n, x.* FROM (
-        SELECT c.id, c.due_at, t.tenant_id, t.weight, t.policy_id, t.room, b.resource, b.policy_id AS lane_policy_id,
-            b.room AS lane_room
+        SELECT c.id, c.due_at, c.state_since, t.tenant_id, t.weight, t.policy_id, t.room, b.resource,
+            b.policy_id AS lane_policy_id, b.room AS lane_room
         FROM turn t CROSS JOIN LATERAL (
             (SELECT l.* FROM open_lane l WHERE (SELECT count(*) FROM open_lane) = 1)
             UNION ALL
@@ -131,7 +131,7 @@ pick AS MATERIALIZED (
                 ORDER BY {_URGENT_FIRST} LIMIT 1
             ) r WHERE (SELECT count(*) FROM open_lane) > 1 ORDER BY {_URGENT_FIRST} LIMIT 1)
         ) b CROSS JOIN LATERAL (
-            SELECT r.id, r.due_at FROM runs_run r
+            SELECT r.id, r.due_at, r.state_since FROM runs_run r
             WHERE {_DUE} AND {_MAY_START} AND r.resource = b.resource AND r.tenant_id = t.tenant_id
             ORDER BY {_URGENT_FIRST}
             LIMIT (SELECT least(t.room, b.room,

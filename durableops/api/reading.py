@@ -16,7 +16,7 @@ from durableops.api.auth import Client, no_such_run
 from durableops.api.paging import Position, fingerprint, from_cursor, to_cursor
 from durableops.api.schemas import Payload, RunPage, RunSummary
 from durableops.api.schemas import Run as RunOut
-from durableops.engine import budgeting, quota_view
+from durableops.engine import budgeting, gates
 from runs.models import Checkpoint, PauseSwitch, Run, Wait, Worker
 from runs.querysets import RunQuerySet
 from runs.states import State
@@ -35,7 +35,7 @@ def run_of(client: Client, run_id: UUID) -> RunOut:
         raise no_such_run(run_id)
     waits = [] if run.is_terminal else list(Wait.objects.filter(run=run, state="open").order_by("-id")[:WAITS_SHOWN])
     facts = why.Facts(run=run, now=clock.now(), waits=waits, switches=_switches(run), workers=_workers(run),
-                      cap=_cap(run))  # fmt: skip
+                      before=gates.before(run))  # fmt: skip
     documents = {seq: (given, output) for seq, given, output in _documents(run)}
     sight = client.sees_payloads
     result = documents.get(run.head_seq, ("", None))[1] if run.state == State.SUCCEEDED else None
@@ -88,11 +88,6 @@ def _workers(run: Run) -> list[Worker]:
     if run.state != State.QUEUED:
         return []
     return list(Worker.objects.filter(ended_at=None).only("id", "plans")[:WORKERS_ASKED])
-
-
-def _cap(run: Run) -> quota_view.Cap | None:
-    due = run.state == State.QUEUED and run.due_at is not None and run.due_at <= clock.now()
-    return quota_view.cap_of(run.tenant_id) if due else None
 
 
 @dataclass(frozen=True, kw_only=True)

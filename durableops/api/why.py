@@ -6,11 +6,11 @@ The console tells the same facts at length, as a page (`console.story`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from durableops.api.schemas import Gate, Why
-from durableops.engine.quota_view import Cap
+from durableops.engine.gates import Before
 from durableops.masking import mask_text
 from runs.models import PauseSwitch, Run, Wait, Worker
 from runs.states import State
@@ -37,8 +37,8 @@ class Facts:
     switches: Sequence[PauseSwitch] = ()
     workers: Sequence[Worker] = ()
     """Living workers; asked for only while the run is queued."""
-    cap: Cap | None = None
-    """Its tenant's cap; asked for only while the run is queued and due."""
+    before: Before = field(default_factory=Before)
+    """What stands before it while it is queued."""
 
 
 def tell(facts: Facts) -> Why:
@@ -91,6 +91,7 @@ def _gates(facts: Facts) -> list[Gate]:
     run = facts.run
     if run.is_terminal:
         return []
+    since = {closed.gate: closed.since for closed in facts.before.closed}
     gates = [Gate(code="paused", detail=f"paused by {run.paused_by}")] if run.paused else []
     gates += [
         Gate(
@@ -101,13 +102,17 @@ def _gates(facts: Facts) -> list[Gate]:
         for switch in facts.switches
     ]
     if run.state == State.QUEUED and not facts.workers:
-        gates.append(Gate(code="workers.none", detail="no worker is alive"))
+        gates.append(Gate(code="workers.none", detail="no worker is alive", since=since.get("workers.none")))
     elif run.state == State.QUEUED and not any(_can_run(worker, run) for worker in facts.workers):
-        gates.append(Gate(code="workers.version", detail=_no_version(run)))
-    cap = facts.cap
+        gates.append(Gate(code="workers.version", detail=_no_version(run), since=since.get("workers.version")))
+    cap = facts.before.cap
     if cap is not None and cap.running >= cap.most:
         detail = f"{cap.running} of at most {cap.most} runs of its tenant are running, and {cap.waiting} wait"
-        gates.append(Gate(code="quota.tenant", detail=detail, since=run.due_at))
+        gates.append(Gate(code="quota.tenant", detail=detail, since=since.get("quota.tenant", run.due_at)))
+    for closed in facts.before.closed:
+        if closed.gate == "quota.resource":
+            detail = f"resource {closed.name!r} is at its cap, and {closed.held} runs of all tenants wait for it"
+            gates.append(Gate(code=closed.gate, detail=detail, since=closed.since))
     return gates
 
 

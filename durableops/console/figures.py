@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from django.db import connection
 
 from durableops.console.filters import INTERRUPTED
+from durableops.engine import gates
+from durableops.engine.gates import Lately
 
 HOURS = 24
 MOST = 20_000
@@ -53,7 +55,8 @@ ORDER BY w.expires_at NULLS LAST, w.id LIMIT 5"""
 
 _WORKERS = f"""
 SELECT count(*) FILTER (WHERE ended_at IS NULL),
-    count(*) FILTER (WHERE ended_at > now() - %(hours)s * interval '1 hour' AND ended_why NOT LIKE 'stopped%%')
+    count(*) FILTER (WHERE ended_at > now() - %(hours)s * interval '1 hour' AND ended_why NOT LIKE 'stopped%%'),
+    (SELECT jsonb_agg(g) FROM ({gates.LATELY}) g)
 FROM (SELECT ended_at, ended_why FROM runs_worker ORDER BY number DESC LIMIT {NEWEST_WORKERS}) w"""
 
 
@@ -103,10 +106,10 @@ def recovery(tenants: list[int]) -> Recovery:
     return Recovery(resumes=n, p50=p50, p95=p95, slowest=slowest, reused=reused, repeated=repeated, runs=runs)
 
 
-def workers() -> tuple[int, int]:
-    """How many are alive, and how many of the last day ended without being asked to."""
-    living, lost = _fetch(_WORKERS, [])[0]
-    return living, lost
+def workers(tenants: list[int]) -> tuple[int, int, list[Lately]]:
+    """How many are alive, how many of the last day ended without being asked to, and what held runs back meanwhile."""
+    living, lost, held = _fetch(_WORKERS, tenants)[0]
+    return living, lost, gates.read_lately(held)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from durableops.console.access import WHO, Access
 from durableops.console.budgets import Budget
 from durableops.console.plans import made_plans, own_steps, plan_steps
 from durableops.console.run_timeline import timeline_tab, traceback_of
+from durableops.engine import gates
 from durableops.engine.compensation.owing import UNDOABLE
 from durableops.engine.compensation.ways import ways
 from durableops.masking import mask
@@ -56,11 +57,11 @@ def head(run: Run, access: Access) -> dict[str, Any]:
     """The header: why it is here, what wakes it, what may be done."""
     asked = Wait.objects.filter(run=run, state="open").select_related("approval").order_by("-id")
     waits = list(asked[:20]) if not run.is_terminal else []
+    steps, (found, prompts, spent, queue) = plan_steps(run, own_steps([run]).get(run.pk)), counts(run)
     facts = story.Facts(
         run=run, now=clock.now(), waits=waits, switches=_switches(run), workers=_workers(run),
-        parked_because=_parked_because(run),
+        parked_because=_parked_because(run), before=gates.read_before(queue),
     )  # fmt: skip
-    steps, (found, prompts, spent) = plan_steps(run, own_steps([run]).get(run.pk)), counts(run)
     return {
         "run": run,
         "story": story.tell(facts),
@@ -111,10 +112,9 @@ def _parked_because(run: Run) -> str:
     return parked or ""
 
 
-def counts(run: Run) -> tuple[dict[str, str], Any, list[Budget]]:
-    """How many rows each tab has, counted up to a cap, what retention says of its raw prompts, and its budgets.
-
-    In one statement.
+def counts(run: Run) -> tuple[dict[str, str], Any, list[Budget], Any]:
+    """How many rows each tab has, counted up to a cap, what retention says of its raw prompts, its budgets, and what
+    stands before it in the queue. In one statement.
     """
     tables = {
         "events": "runs_event", "checkpoints": "runs_checkpoint", "effects": "runs_effect",
@@ -134,13 +134,13 @@ def counts(run: Run) -> tuple[dict[str, str], Any, list[Budget]]:
     params: dict[str, Any] = {"run": run.pk, "cap": COUNT_CAP + 1, "tools": [way.of for way in ways()]}
     params["known"] = [tool.name for tool in registry.tools()]
     params |= {"tenant": run.tenant_id, "spends": not run.is_terminal or run.state == State.EXHAUSTED}
-    more = (*undoing.values(), retention.OF_PROMPTS, budgets.OF_RUN)
+    more = (*undoing.values(), retention.OF_PROMPTS, budgets.OF_RUN, gates.BEFORE_RUN)
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {parts}, {', '.join(more)}", params)
-        *row, prompts, spent = cursor.fetchone()
+        *row, prompts, spent, queue = cursor.fetchone()
     names = [*tables, *undoing]
     shown = {name: f"{COUNT_CAP:,}+" if n > COUNT_CAP else f"{n:,}" for name, n in zip(names, row, strict=True)}
-    return shown, prompts, budgets.read(spent)
+    return shown, prompts, budgets.read(spent), queue
 
 
 # Whether anything is left that could be undone.

@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 from durableops.conf import get_conf
 from durableops.console.words import POLICY, count_of, length, moment, seconds_between, sentence
 from durableops.engine.deciding import is_plain, terms_of, who
+from durableops.engine.gates import Before
 from durableops.masking import mask_text
 from runs.models import PauseSwitch, Run, Wait, Worker
 from runs.states import State
@@ -32,6 +33,8 @@ class Facts:
     workers: Sequence[Worker] = ()
     """Living workers; asked for while one is to take it: queued, or sooner or later for a pinned run."""
     parked_because: str = ""
+    before: Before = field(default_factory=Before)
+    """What stands before it while it is queued."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +260,22 @@ def _gates(facts: Facts) -> list[Hint]:
         gates.append(Hint(icon="pause", text=told))
     if (run.state == State.QUEUED or (run.pinned and facts.workers)) and (gate := _no_worker(facts)):
         gates.append(gate)
+    return gates + _full_caps(facts)
+
+
+def _full_caps(facts: Facts) -> list[Hint]:
+    """Caps of its tenant, and of what its step uses, under which it may not start just now."""
+    since = {closed.gate: f", since {_at(closed.since, facts)}" for closed in facts.before.closed}
+    gates, cap = [], facts.before.cap
+    if cap is not None and cap.running >= cap.most:
+        told = sentence("<b>Its tenant is at its cap</b>: {} of at most {} run, and {} wait{}.", cap.running, cap.most,
+                        cap.waiting, since.get("quota.tenant", ""))  # fmt: skip
+        gates.append(Hint(icon="hourglass", text=told))
+    for closed in facts.before.closed:
+        if closed.gate == "quota.resource":
+            told = sentence("<b>{} is at its cap</b>: {} runs of all tenants wait for it{}.", closed.name, closed.held,
+                            since[closed.gate])  # fmt: skip
+            gates.append(Hint(icon="hourglass", text=told))
     return gates
 
 

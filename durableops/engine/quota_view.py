@@ -42,14 +42,6 @@ SELECT p.resource,
     NULL::timestamptz, NULL::jsonb
 FROM runs_quota_policy p WHERE p.tenant_id IS NULL ORDER BY p.resource LIMIT 200"""
 
-_CAP = """
-SELECT p.running_cap,
-    (SELECT count(*) FROM (SELECT 1 FROM runs_run r WHERE r.tenant_id = p.tenant_id AND r.state = 'running'
-        LIMIT %(most)s) x),
-    (SELECT count(*) FROM (SELECT 1 FROM runs_run r WHERE r.tenant_id = p.tenant_id AND r.state = 'queued'
-        AND NOT r.paused AND NOT r.deferred AND r.due_at <= now() LIMIT %(most)s) x)
-FROM runs_quota_policy p WHERE p.tenant_id = %(tenant)s AND p.running_cap IS NOT NULL"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cap:
@@ -103,12 +95,6 @@ def of_tenants(tenants: Sequence[Tenant]) -> list[Seen]:
         replace(_seen(Owner(tenant=known[row[0]]), policies.get(row[0]), row), budgets=budgets.get(row[0], []))
         for row in rows
     ]
-
-
-def cap_of(tenant_id: int) -> Cap | None:
-    """A tenant's cap with what is under it, by one statement; None where it has none, and nothing is counted."""
-    rows = _rows(_CAP, {"tenant": tenant_id, "most": MOST})
-    return Cap(most=rows[0][0], running=rows[0][1], waiting=rows[0][2]) if rows else None
 
 
 def of_resources() -> list[Seen]:

@@ -13,7 +13,7 @@ from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine.compensation import owing
 from durableops.engine.database import ConnectionLost, Database
-from durableops.upkeep import approvals, bulk, clocks, outbox, stranded, sweep, timers
+from durableops.upkeep import approvals, bulk, clocks, gates, outbox, stranded, sweep, timers
 from durableops.upkeep.reaper import LIVING, Reaper
 from durableops.upkeep.retention.thread import RetentionThread
 from runs.delivering import HAS_GONE
@@ -101,6 +101,7 @@ class Rounds:
         self._database = Database(name="upkeep")
         self._reaper = Reaper(self._database)
         self._next_sweep = 0.0
+        self._next_look = 0.0
         self._busy_at = monotonic()
         self._seen: Glance | None = None
         self._bulk = bulk.BulkThread()
@@ -154,6 +155,9 @@ class Rounds:
             moved += duty.work(self._database) if is_due else 0
         if seen.bulk:
             self._bulk.poke()
+        if seen.claimable and monotonic() >= self._next_look:
+            self._next_look = monotonic() + gates.LOOK_SECONDS
+            gates.look(self._database)
         if monotonic() >= self._next_sweep:
             moved += self._sweep()
         if moved or seen.claimable:

@@ -13,6 +13,7 @@ from runs.models.compensation import Compensation, CompensationOrder
 from runs.models.doubt import Doubt, System
 from runs.models.drill import DrillReport
 from runs.models.effect import Decision, IdempotencyRecord
+from runs.models.gate import Gate
 from runs.models.history import LogLine, Receipt, RunEvent
 from runs.models.lineage import Lineage
 from runs.models.made_plan import MadePlan
@@ -55,6 +56,7 @@ __all__ = [
     "Doubt",
     "DrillReport",
     "Erasure",
+    "Gate",
     "IdempotencyRecord",
     "InboundEvent",
     "LegalHold",

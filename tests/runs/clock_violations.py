@@ -7,7 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from runs.models import BudgetBlock, QuotaPolicy, Reservation, Run, RunBudget, TenantSpending
+from runs.models import BudgetBlock, Gate, QuotaPolicy, Reservation, Run, RunBudget, TenantSpending
 from tests.factories import make_run, make_tenant, make_worker, now
 
 
@@ -69,7 +69,16 @@ def one_reservation_of_a_block_twice() -> None:
         Reservation.objects.create(block=block, run=run, fence=1, token=token, amount=Decimal(1))
 
 
+def make_gate(**over: Any) -> Gate:
+    """A tenant's cap, closed for a minute."""
+    at = now()
+    values: dict[str, Any] = {"gate": "quota.tenant", "subject": "tenant:1", "since": at, "seen_at": at, "held": 1}
+    return Gate.objects.create(**(values | over))
+
+
 VIOLATIONS = {
+    "gate_known": lambda: make_gate(gate="hope"),
+    "gate_stretch_sane": lambda: make_gate(held=0),
     "spending_period_unique": one_period_twice,
     "spending_period_known": lambda: make_spending(period="week"),
     "spending_unit_known": lambda: make_spending(unit="gold"),

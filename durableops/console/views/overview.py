@@ -49,7 +49,7 @@ def overview_context(request: ConsoleRequest) -> dict[str, Any]:
     access, now = request.access, clock.now()
     counts = listing.view_counts(RunFilter(), access.tenants, _TILES)
     tiles = {name: (VIEWS[name], RunFilter().to_view(VIEWS[name]).query, counts[name]) for name in _TILES}
-    living, lost = figures.workers()
+    living, lost, held = figures.workers(access.tenant_ids)
     measured = sizes.growth() if access.administered else []
     hours = figures.by_hour(access.tenant_ids)
     waits = {name: shown_count(n) for name, n in keyset.counts(_DESK, access.tenant_ids).items()}
@@ -71,6 +71,7 @@ def overview_context(request: ConsoleRequest) -> dict[str, Any]:
         "due": figures.approvals_due(access.tenant_ids, now=now),
         "workers": living,
         "lost": lost,
+        "held": held,
         "fired": firings.by_cause(access.tenant_ids, hours=figures.HOURS),
         "switches": [s for s in PauseSwitch.objects.select_related("tenant")[:20]
                      if s.tenant_id is None or access.everything or s.tenant_id in access.memberships],
