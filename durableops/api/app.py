@@ -21,6 +21,7 @@ from durableops.api import (
     doubts,
     events,
     files,
+    kept,
     messages,
     plans,
     problems,
@@ -78,6 +79,7 @@ api.add_router("/runs", clocks.of_runs)
 api.add_router("/runs", branching.router)
 api.add_router("/runs", files.router)
 api.add_router("/runs", prompts.router)
+api.add_router("/runs", kept.router)
 api.add_router("/events", events.router)
 api.add_router("/approvals", approvals.router)
 api.add_router("/clocks", clocks.router)

@@ -52,6 +52,43 @@ class Windows(BaseModel):
     policy: int = Field(description="Number of the newest rule there is: names the policy as a whole.")
 
 
+class NoQuery(BaseModel):
+    """Nothing may be asked."""
+
+
+class Holder(BaseModel):
+    why: str = Field(description="`class:x`: data of class x is kept longer than the run's row would be.")
+    words: str = Field(description="The same for people.")
+
+
+class KeptClass(BaseModel):
+    """What becomes of one class of a run's data."""
+
+    data_class: Subject
+    rows: int
+    bytes: int = Field(description="As it is stored, its files included.")
+    seconds: int | None = Field(description="How long it is kept; null: for ever.")
+    rule: int = Field(description="Number of the rule that says so; 0 is the default.")
+    due_at: datetime | None = Field(description="When it has been kept that long; null while the run is open.")
+    goes_at: datetime | None = Field(description="When it goes; null while something holds it, or never.")
+    gone_at: datetime | None = Field(description="As of when it was removed.")
+    never: bool = Field(description="Whether it is kept for ever.")
+    held_by: list[Holder]
+
+
+class RunRetention(BaseModel):
+    """What of one run is kept, until when, and what holds it."""
+
+    run: UUID
+    finished_at: datetime | None
+    policy: int = Field(description="Number of the newest rule there is.")
+    rows: int
+    bytes: int
+    state_bytes: int = Field(description="What the states that its steps and pages stored take together.")
+    legal_holds: list[int] = Field(description="Those that stand on it, on a label of it, or on the tenant.")
+    classes: list[KeptClass] = Field(description="In the order in which they go.")
+
+
 class WantedRule(Body):
     subject: Subject = Field(description="A class of data, or `reopen`: the right to reopen a run that ended badly.")
     keeps: Literal["seconds", "for_ever", "inherited"] = Field(

@@ -31,6 +31,8 @@ class Verb:
     """What a person reads afterwards."""
     danger: bool = False
     needs_reason: bool = True
+    is_offered_to_all: bool = True
+    """Whether those who may not do it see it too, with the reason."""
 
 
 def _operator_event(event: str) -> Callable[[Run], bool]:
@@ -71,6 +73,10 @@ RUN_VERBS: dict[str, Verb] = {
              wants="an open run that was not asked to stop yet", done="The run was", danger=True),
         Verb(name="compensate", label="Compensate", fits=lambda run: run.is_terminal and run.workflow != WORKFLOW,
              wants="a finished run that did something", done="Begun:", danger=True),
+        Verb(name="place_hold", label="Legal hold", fits=lambda run: True, wants="a run", done="Done:",
+             is_offered_to_all=False),
+        Verb(name="lift_hold", label="Lift legal hold", fits=lambda run: True, wants="a run", done="Done:",
+             danger=True, is_offered_to_all=False),
     )
 }  # fmt: skip
 GUARDED = ("retry", "cancel", "compensate", "migrate", "reject")
@@ -86,12 +92,16 @@ class Button:
     danger: bool = False
 
 
-def buttons(run: Run, access: Access, *, undoable: bool = False, budgeted: bool = False) -> list[Button]:
+def buttons(
+    run: Run, access: Access, *, undoable: bool = False, budgeted: bool = False, held: bool = False
+) -> list[Button]:
     """Every verb that fits the run's state; one the person's role lacks is shown with the reason."""
-    found, has = [], {"compensate": undoable, "add_budget": budgeted}
+    found, has = [], {"compensate": undoable, "add_budget": budgeted, "place_hold": not held, "lift_hold": held}
     for verb in RUN_VERBS.values():
         if verb.fits(run) and has.get(verb.name, True):
             allowed = access.may_verb(verb.name, run.tenant_id)
+            if not (allowed or verb.is_offered_to_all):
+                continue
             why_not = "" if allowed else f"needs {WHO[VERBS[verb.name]]} of {run.tenant.slug}"
             found.append(Button(verb=verb.name, label=verb.label, why_not=why_not, danger=verb.danger))
     return found
@@ -263,6 +273,21 @@ def _compensating(run: Run, children: int) -> list[SafeString]:
     ]
 
 
+def _holding(run: Run, children: int) -> list[SafeString]:
+    return [
+        sentence("<b>Nothing</b> of this run goes while the hold stands, whatever rules and erasures say."),
+        sentence("How it runs does not change."),
+    ]
+
+
+def _lifting(run: Run, children: int) -> list[SafeString]:
+    return [
+        sentence("Holds on <b>this run</b> are lifted; one on a label of it, or on all of {}, still stands.",
+                 run.tenant.slug),
+        sentence("What is due then goes with the cleaner's next looks, and does <b>not come back</b>."),
+    ]  # fmt: skip
+
+
 _EFFECTS: dict[str, Callable[[Run, int], list[SafeString]]] = {
     "pause": _pausing,
     "resume": _resuming,
@@ -278,4 +303,6 @@ _EFFECTS: dict[str, Callable[[Run, int], list[SafeString]]] = {
     "add_budget": _adding_budget,
     "cancel": _cancelling,
     "compensate": _compensating,
+    "place_hold": _holding,
+    "lift_hold": _lifting,
 }

@@ -14,7 +14,7 @@ from django.utils import timezone
 from durableops.authoring import registry
 from durableops.engine.retention.lengths import say
 from runs.models import Cleanup, Erasure, LegalHold, RetentionRule, Run, Tenant, WorkflowPlan
-from runs.retention.classes import CLASSES, SUBJECTS, in_words
+from runs.retention.classes import SUBJECTS, in_words
 
 MOST_WORKFLOWS = 60
 NEWEST_CLEANUPS = 20_000
@@ -37,11 +37,6 @@ SELECT count(*), count(*) FILTER (WHERE x.finished_at IS NULL) FROM (
     SELECT r.labels, r.finished_at FROM runs_run r WHERE r.tenant_id = %(tenant)s
     ORDER BY r.created_at DESC, r.id DESC LIMIT {NEWEST_RUNS}) x
 WHERE %(label)s = '' OR x.labels ->> %(label)s = %(value)s"""
-_OF_RUN = """
-SELECT v.data_class, v.due_at, v.free_at, v.seconds, v.held, v.cleaned, isfinite(v.due_at), isfinite(v.free_at),
-    s.cleaned ->> v.data_class
-FROM runs_retention_verdicts(ARRAY[%(run)s::uuid], now()) v LEFT JOIN runs_summary s ON s.run_id = v.run_id"""
-
 OF_PROMPTS = """(CASE WHEN EXISTS (SELECT 1 FROM runs_prompt p WHERE p.run_id = %(run)s) THEN (
     SELECT jsonb_build_array(v.free_at, v.seconds, v.held, isfinite(v.free_at))
     FROM runs_retention_verdicts(ARRAY[%(run)s::uuid], now()) v WHERE v.data_class = 'raw_prompt') END)"""
@@ -156,48 +151,6 @@ def concerned(tenant: Tenant, *, label: str, value: str) -> Concerned:
     total = Run.objects.filter(tenant=tenant)[NEWEST_RUNS : NEWEST_RUNS + 1].exists()
     standing = LegalHold.objects.filter(tenant=tenant, lifted_at=None).count()
     return Concerned(runs=runs, open=opened, capped=total, holds=standing)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kept:
-    """What becomes of one class of one run."""
-
-    data_class: str
-    seconds: int | None
-    """How long it is kept; None is for ever."""
-    goes_at: datetime | None
-    """When it goes; None while nobody can say, or never."""
-    gone_at: datetime | None
-    why: list[str]
-    """What holds it, in words."""
-    never: bool
-
-    @property
-    def length(self) -> str:
-        return say(self.seconds)
-
-
-def of_run(run: Run) -> list[Kept]:
-    """What retention does with each class of a run, and when."""
-    with connection.cursor() as cursor:
-        cursor.execute(_OF_RUN, {"run": run.pk})
-        rows = {row[0]: row[1:] for row in cursor.fetchall()}
-    return [_kept(name, *rows[name]) for name in CLASSES if name in rows]
-
-
-def _kept(
-    name: str, due: Any, free: Any, seconds: int | None, held: list[str], cleaned: bool, due_ends: bool | None,
-    free_ends: bool | None, gone: str | None,
-) -> Kept:  # fmt: skip
-    never = due_ends is False or free_ends is False
-    return Kept(
-        data_class=name,
-        seconds=seconds,
-        goes_at=None if held or never or cleaned else free,
-        gone_at=datetime.fromisoformat(gone) if gone else None,
-        why=[] if cleaned else [in_words(holder) for holder in held if not holder.startswith("class:")],
-        never=never,
-    )
 
 
 def prompts_line(run: Run, verdict: Any) -> str:

@@ -10,7 +10,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from durableops import clock
-from durableops.access import READS, Permission
+from durableops.access import READS
 from durableops.authoring import registry
 from durableops.console import actions, asking, budgets, payloads, retention, story
 from durableops.console.access import WHO, Access
@@ -20,6 +20,7 @@ from durableops.console.run_timeline import timeline_tab, traceback_of
 from durableops.engine import gates
 from durableops.engine.compensation.owing import UNDOABLE
 from durableops.engine.compensation.ways import ways
+from durableops.engine.retention import kept
 from durableops.masking import mask
 from runs.models import (
     Artifact,
@@ -66,7 +67,11 @@ def head(run: Run, access: Access) -> dict[str, Any]:
         "run": run,
         "story": story.tell(facts),
         "buttons": actions.buttons(
-            run, access, undoable=found["undoable"] != "0", budgeted=any(not one.period for one in spent)
+            run,
+            access,
+            undoable=found["undoable"] != "0",
+            budgeted=any(not one.period for one in spent),
+            held=found["holds"] != "0",
         ),
         "budgets": spent,
         "questions": actions.questions(run, waits, access),
@@ -129,9 +134,16 @@ def counts(run: Run) -> tuple[dict[str, str], Any, list[Budget], Any]:
         "owed": "(SELECT count(*) FROM runs_compensation WHERE run_id = %(run)s AND state NOT IN ('done', 'waived'))",
         "doubts": "(SELECT count(*) FROM (SELECT 1 FROM runs_doubt WHERE run_id = %(run)s AND settled_at IS NULL"
         " LIMIT %(cap)s) x)",
+        "holds": "(SELECT count(*) FROM runs_legal_hold h WHERE h.lifted_at IS NULL AND h.tenant_id = %(tenant)s"
+        " AND h.run_id = %(run)s)",
         "undoable": _UNDOABLE if run.is_terminal else "0",
     }
-    params: dict[str, Any] = {"run": run.pk, "cap": COUNT_CAP + 1, "tools": [way.of for way in ways()]}
+    params: dict[str, Any] = {
+        "run": run.pk,
+        "tenant": run.tenant_id,
+        "cap": COUNT_CAP + 1,
+        "tools": [way.of for way in ways()],
+    }
     params["known"] = [tool.name for tool in registry.tools()]
     params |= {"tenant": run.tenant_id, "spends": not run.is_terminal or run.state == State.EXHAUSTED}
     more = (*undoing.values(), retention.OF_PROMPTS, budgets.OF_RUN, gates.BEFORE_RUN)
@@ -241,8 +253,8 @@ def artifacts_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:
     for row in part.rows:
         may_read = access.may_read(row.readable_by, run.tenant_id)
         row.why_not = "" if may_read else f"needs {WHO[READS[row.readable_by]]} of {run.tenant.slug}"
-    holdable = access.may(Permission.ADMINISTER, run.tenant_id)
-    return {"part": part, "kept": retention.of_run(run), "holdable": holdable}
+    found = kept.of_run(run)
+    return {"part": part, "kept": found, "kept_bytes": sum(one.bytes for one in found)}
 
 
 def logs_tab(run: Run, access: Access, window: Window) -> dict[str, Any]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
 
 from durableops.engine.retention import holds, rules
 from runs.models import AuditEntry, Cleanup, Erasure, LegalHold, RetentionRule, Run
+from runs.retention.classes import CLASSES
 from tests.api.clients import read
-from tests.factories import make_checkpoint, make_run, now
+from tests.factories import make_artifact, make_checkpoint, make_run, now
 
 WHY = {"reason": "the law"}
 
@@ -78,6 +79,43 @@ def test_preview_says_what_goes_and_what_stays_and_why(caller, stranger, acme, o
     assert read(caller.get(f"/retention/previews/{made['id']}")) == made
     assert stranger.get(f"/retention/previews/{made['id']}").status_code == 404
     assert not Cleanup.objects.exists()
+
+
+def test_run_tells_what_of_it_is_kept_until_when_and_what_holds_it(caller, stranger, acme):
+    run = finished(acme, days=10, state_bytes=7, labels={"customer": "ann"})
+    make_artifact(run, data_class="deliverable")
+    told = read(caller.get(f"/runs/{run.pk}/retention"))
+    classes = {one["data_class"]: one for one in told["classes"]}
+    assert [one["data_class"] for one in told["classes"]] == list(CLASSES)
+    checkpoint = classes["checkpoint"]
+    assert (checkpoint["rows"], checkpoint["seconds"], checkpoint["rule"]) == (1, 30 * 86400, 0)
+    assert run.finished_at
+    assert datetime.fromisoformat(checkpoint["goes_at"]) == run.finished_at + timedelta(days=30)
+    assert checkpoint["due_at"] == checkpoint["goes_at"]
+    assert (classes["deliverable"]["rows"], classes["deliverable"]["bytes"]) == (1, 7)
+    assert classes["effect_key"]["held_by"][0] == {
+        "why": "class:checkpoint", "words": "its data of class checkpoint is kept",
+    }  # fmt: skip
+    assert told["rows"] == sum(one["rows"] for one in told["classes"])
+    assert (told["state_bytes"], told["legal_holds"]) == (7, [])
+
+    rule = rules.set_rule("event", keeps="for_ever", tenant=acme, actor="ada", reason="law")
+    on_label = holds.place(tenant=acme, label="customer", value="ann", actor="ada", reason="court")
+    holds.place(tenant=acme, label="customer", value="bob", actor="ada", reason="another one")
+    told = read(caller.get(f"/runs/{run.pk}/retention"))
+    classes = {one["data_class"]: one for one in told["classes"]}
+    assert (told["legal_holds"], told["policy"]) == ([on_label.pk], rule.pk)
+    assert {"why": "legal_hold", "words": "a legal hold"} in classes["checkpoint"]["held_by"]
+    assert (classes["checkpoint"]["goes_at"], classes["checkpoint"]["never"]) == (None, False)
+    assert (classes["event"]["never"], classes["event"]["due_at"], classes["event"]["rule"]) == (True, None, rule.pk)
+    assert stranger.get(f"/runs/{run.pk}/retention").status_code == 404
+    assert caller.get(f"/runs/{run.pk}/retention?x=1").status_code == 400
+
+
+def test_open_run_keeps_everything_because_it_is_open(caller, acme):
+    told = read(caller.get(f"/runs/{make_run(tenant=acme).pk}/retention"))
+    assert {one["held_by"][0]["why"] for one in told["classes"]} <= {"open", "class:checkpoint"}
+    assert {one["due_at"] for one in told["classes"]} == {None}
 
 
 def test_hold_is_placed_listed_and_lifted(caller, stranger, acme):

@@ -48,6 +48,7 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "list_runs": ("runs:read", "", None, 200),
     "get_run": ("runs:read", "queued", None, 200),
     "get_timeline": ("runs:read", "queued", None, 200),
+    "get_run_retention": ("runs:read", "succeeded", None, 200),
     "list_effects_of_run": ("runs:read", "queued", None, 200),
     "cancel_run": ("runs:operate", "queued", REASON, 200),
     "pause_run": ("runs:operate", "queued", REASON, 200),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -268,13 +269,55 @@ def test_held_run_says_why_its_raw_prompts_stay(signed_in):
     )
 
 
+# C121: and how much of it there is
 def test_run_says_of_each_class_until_when_it_is_kept_and_what_has_gone(admin, media):
-    run = finished()
+    run = finished(state_bytes=1234)
     make_artifact(run)
+    rules.set_rule("event", keeps="for_ever", tenant=run.tenant, actor="ada", reason="law")
     RunSummary.objects.create(
         run=run, finished_at=run.finished_at, version=1, checkpoints=2, cleaned={"temp_file": now().isoformat()}
     )
     shown = text_of(admin.get(reverse("console:run", args=[run.pk]) + "?tab=artifacts"))
-    assert 'id="kept-temp_file"><td>temp file</td><td>0</td><td><span class="soft">gone' in shown
-    assert "Legal hold…" in shown
+    assert re.search(r'id="kept-temp_file"><td>temp file</td>.*?<td>0</td><td><span class="soft">gone', shown)
+    assert re.search(r'id="kept-checkpoint">.*?<td class="num">1</td><td class="num">\d+ B</td>', shown)
+    assert re.search(r'id="kept-event">.*?<td>for ever</td><td>never', shown)
+    assert "its checkpoints stored 1.2 kB of state" in shown
     assert connection.alias == "default"
+
+
+def test_run_is_held_and_let_go_on_its_own_page_by_an_admin_with_a_reason(admin):
+    run = finished()
+    page, hold, lift = (
+        reverse("console:run", args=[run.pk]),
+        reverse("console:run_verb", args=[run.pk, "place_hold"]),
+        reverse("console:run_verb", args=[run.pk, "lift_hold"]),
+    )
+    assert ('id="do-place_hold"' in text_of(admin.get(page)), "do-lift_hold" in text_of(admin.get(page))) == (
+        True,
+        False,
+    )
+    assert "Nothing</b> of this run goes" in text_of(admin.get(hold))
+    assert admin.post(hold, {"reason": " "}).status_code == 422
+    assert not LegalHold.objects.exists()
+    admin.post(hold, {"reason": "court"})
+    held = LegalHold.objects.get()
+    assert (held.scope, held.run_id, held.placed_by, held.reason) == ("run", run.pk, "admin", "court")
+    shown = text_of(admin.get(page))
+    assert "under <b>legal hold" in shown
+    assert ("do-place_hold" in shown, 'id="do-lift_hold"' in shown) == (False, True)
+    # Placed once more meanwhile, elsewhere: both are lifted.
+    holds.place(tenant=run.tenant, run_id=run.pk, actor="bob", reason="another court")
+    admin.post(lift, {"reason": "over"})
+    assert set(LegalHold.objects.values_list("lifted_by", "lift_reason")) == {("admin", "over")}
+    assert admin.post(lift, {"reason": "again"}).status_code == 404
+    assert list(AuditEntry.objects.order_by("id").values_list("verb", flat=True)) == [
+        "place_hold", "place_hold", "lift_hold", "lift_hold",
+    ]  # fmt: skip
+
+
+def test_hold_is_not_offered_to_who_may_not_place_it(signed_in):
+    run = finished()
+    operator = signed_in("operator")
+    assert "do-place_hold" not in text_of(operator.get(reverse("console:run", args=[run.pk])))
+    assert operator.post(reverse("console:run_verb", args=[run.pk, "place_hold"]), {"reason": "x"}).status_code == 403
+    assert not LegalHold.objects.exists()

@@ -22,6 +22,7 @@ from durableops.console.views.run import live_context
 from durableops.engine import budgeting, commands, compensating, guard, reviewing
 from durableops.engine.commands import Done
 from durableops.engine.guard import Plan
+from durableops.engine.retention import holds
 from durableops.errors import (
     DurableOpsError,
     InputRefused,
@@ -48,12 +49,14 @@ _COMMANDS: dict[str, Callable[..., Done]] = {
     "extend": commands.extend_deadline,
     "add_budget": budgeting.add_budget,
     "compensate": compensating.compensate,
+    "place_hold": holds.hold_run,
+    "lift_hold": holds.let_run_go,
 }
 
 
 @page("GET", "POST", permission=Permission.VIEW)
 def run_verb(request: ConsoleRequest, run_id: UUID, verb: str) -> HttpResponse:
-    """Pause, resume, retry, recheck, extend, cancel or compensate one run."""
+    """Pause, resume, retry, recheck, extend, cancel, compensate or hold one run."""
     run = request.access.run(run_id)
     known = actions.RUN_VERBS.get(verb)
     if known is None:

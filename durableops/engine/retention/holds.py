@@ -8,6 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from durableops.checkpoints.codec import check_key
+from durableops.engine.acting import Done
 from durableops.engine.retention.words import reason_of
 from durableops.errors import HoldNotFound, InputRefused, RunNotFound
 from runs.models import AuditEntry, LegalHold, Relook, Run, Tenant
@@ -52,6 +53,27 @@ def lift(hold_id: int, *, tenant: Tenant, actor: str, reason: str) -> LegalHold:
         Relook.objects.create(tenant=tenant, run_id=hold.run_id, label=hold.label, value=hold.value)
         _audit(hold, "lift_hold", actor=actor, reason=reason)
     return hold
+
+
+def hold_run(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
+    """Hold one run, as a verb on it. Raises RunNotFound, InputRefused."""
+    hold = place(tenant=tenant, run_id=run_id, actor=actor, reason=reason)
+    return _done(run_id, f"legal hold {hold.pk} stands; nothing of the run goes any more.")
+
+
+def let_run_go(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
+    """Lift every hold that is on this run alone, as a verb on it. Raises HoldNotFound, InputRefused."""
+    with transaction.atomic():
+        standing = LegalHold.objects.filter(tenant=tenant, run_id=run_id, lifted_at=None).order_by("pk")
+        lifted = [lift(hold.pk, tenant=tenant, actor=actor, reason=reason).pk for hold in standing]
+    if not lifted:
+        raise HoldNotFound(f"no legal hold stands on run {run_id}; one on a label or on its tenant is lifted there.")
+    return _done(run_id, f"legal hold {', '.join(map(str, lifted))} was lifted.")
+
+
+def _done(run_id: UUID, message: str) -> Done:
+    return Done(run_id=run_id, state=Run.objects.values_list("state", flat=True).get(pk=run_id), settled=True,
+                message=message)  # fmt: skip
 
 
 def _audit(hold: LegalHold, verb: str, *, actor: str, reason: str) -> None:
