@@ -184,9 +184,9 @@ class DeployDrill(Drill):
             reviewing.reject(run_id, **who, done="keep")
             self.played.rejected.add(run_id)
             return
-        plan = self.played.runs[run_id]
         text = Checkpoint.objects.values_list("state", flat=True).get(run=run, seq=run.state_seq)
-        state = {"name": plan.name, "kind": plan.kind, "origin": {"by": REVIEWER}, "trail": _trail(text)}
+        kept = codec.loads(text or "{}")
+        state = {"origin": {"by": REVIEWER}, **{name: kept[name] for name in ("name", "kind", "facts", "trail")}}
         reshaping.edit(run_id, **who, state=state, step_id="finish", version=3)
         if run.paused:
             commands.resume(run_id, **who)
@@ -244,11 +244,6 @@ def _refuse_review(runs: list[UUID]) -> None:
 
 def _found(runs: list[UUID]) -> bool:
     return Review.objects.filter(run__in=runs, closed_at=None).count() == len(runs)
-
-
-def _trail(state: str | None) -> list[str]:
-    found: list[str] = codec.loads(state or "{}")["trail"]
-    return found
 
 
 def _refuse_bad_end(runs: list[UUID]) -> None:

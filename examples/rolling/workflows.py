@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import httpx  # noqa: F401 - loaded before workers fork: a child that replaces a killed one has it at once
@@ -45,11 +47,32 @@ def book_entry(call: Call, *, text: str) -> dict[str, Any]:
     return {"id": book(call, account="drill", amount=100, text=text)["id"]}
 
 
+class Mode(Enum):
+    """Something that plain JSON does not know."""
+
+    SAFE = "safe"
+
+
+class Facts(State):
+    """Types that come back from a checkpoint as they were, in whichever worker and version, or not at all."""
+
+    price: Decimal = Decimal("0.10")
+    moment: datetime = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+    pair: tuple[int, str] = (1, "a")
+    members: set[int] = {1, 2}
+    mode: Mode = Mode.SAFE
+    by_number: dict[int, str] = {1: "a"}
+
+
+FACTS = Facts()
+
+
 class One(State):
     """As the first version keeps it."""
 
     name: str
     kind: str
+    facts: Facts = FACTS
     source: str = "here"
     trail: list[str] = []
 
@@ -59,6 +82,7 @@ class Two(State):
 
     name: str
     kind: str
+    facts: Facts
     sources: list[str]
     trail: list[str] = []
 
@@ -68,11 +92,14 @@ class Three(State):
 
     name: str
     kind: str
+    facts: Facts
     origin: dict[str, str]
     trail: list[str] = []
 
 
 def _note(run: Run, version: int) -> list[str]:
+    if run.state.facts != FACTS or str(run.state.facts.price) != "0.10":
+        raise AssertionError(f"the facts came back as {run.state.facts!r}")
     run.state.trail.append(f"{run.step_id}@{version}")
     return list(run.state.trail)
 
@@ -159,7 +186,7 @@ def _second() -> None:
 
     @migration(Second, from_version=1)
     def source_became_sources(old: dict[str, Any]) -> Migrated:
-        kept = {name: old[name] for name in ("name", "kind", "trail")}
+        kept = {name: old[name] for name in ("name", "kind", "facts", "trail")}
         calls = {"rolling.book": "rolling.book", "rolling.open": "rolling.open"}
         return Migrated(state={**kept, "sources": [old["source"]]}, steps={"load": "ingest"}, effects=calls)
 
