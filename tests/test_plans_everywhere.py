@@ -148,6 +148,10 @@ def migrate(code: WorkflowPlan) -> Cell:
     return on_run(trip(code, state="in_review", effect="succeeded"), "migrate")
 
 
+def pin(code: WorkflowPlan) -> Cell:
+    return on_run(trip(code, state="in_review"), "pin")
+
+
 def bulk_retry(code: WorkflowPlan) -> Cell:
     return on_many([trip(code), trip(code)], "retry", "intended")
 
@@ -188,7 +192,7 @@ def move_call(code: WorkflowPlan) -> Cell:
     )  # fmt: skip
 
 
-VERBS = (retry, retry_from, fork, compensate, migrate, bulk_retry, bulk_migrate, settle, move_call)
+VERBS = (retry, retry_from, fork, compensate, migrate, pin, bulk_retry, bulk_migrate, settle, move_call)
 
 
 class Surface:
@@ -259,7 +263,7 @@ def record(cell: Cell) -> list[Any]:
     """Everything that any of the verbs would have changed."""
     ids = [run.pk for run in cell.runs]
     return [
-        list(Run.objects.order_by("pk").values_list("pk", "state", "fence", "lineage", "plan_id")),
+        list(Run.objects.order_by("pk").values_list("pk", "state", "fence", "lineage", "plan_id", "pinned")),
         list(IdempotencyRecord.objects.order_by("pk").values_list("pk", "state", "queue_order", "holds_system")),
         list(Bulk.objects.values_list("pk", "state")),
         Run.objects.filter(pk__in=ids, compensations__isnull=False).count(),

@@ -28,6 +28,7 @@ from durableops.api import (
     prompts,
     quotas,
     retention,
+    reviews,
     runs,
     story,
     systems,
@@ -77,6 +78,7 @@ api.add_router("/runs", verbs.router)
 api.add_router("/runs", plans.router)
 api.add_router("/runs", clocks.of_runs)
 api.add_router("/runs", branching.router)
+api.add_router("/runs", reviews.of_runs)
 api.add_router("/runs", files.router)
 api.add_router("/runs", prompts.router)
 api.add_router("/runs", kept.router)
@@ -89,6 +91,7 @@ api.add_router("/systems", systems.router)
 api.add_router("/compensations", compensations.router)
 api.add_router("/messages", messages.router)
 api.add_router("/bulks", bulks.router)
+api.add_router("/reviews", reviews.router)
 api.add_router("/retention", retention.router)
 
 

@@ -33,6 +33,10 @@ MOST_GIVEN = 1000
 WINDOW = 200_000
 """Runs that are looked at for conditions that no index answers."""
 
+_ALIKE = """
+SELECT v.run_id AS id FROM runs_review v
+WHERE v.tenant_id = %(of)s AND v.fingerprint = %(fingerprint)s AND v.closed_at IS NULL ORDER BY v.id DESC"""
+
 router = Router(tags=["bulk"])
 
 
@@ -43,6 +47,7 @@ class RunSelection(Request):
     workflow: str = Field("", max_length=100)
     labels: dict[Key, Key] = Field(default_factory=dict, max_length=5)
     since: Instant | None = None
+    finding: str = Field("", max_length=32, description="Those with this open `fingerprint` of a review; alone.")
 
 
 class PreviewRequest(Request):
@@ -53,7 +58,8 @@ class PreviewRequest(Request):
     filter: RunSelection | None = None
     arguments: dict[str, Any] = Field(
         default_factory=dict,
-        description="For `cancel`: `done`, what becomes of what they did. For `migrate`: `workflow` and `version`.",
+        description="For `cancel`: `done`, what becomes of what they did. For `migrate`: `workflow`, `version`, and "
+        "`finding` if only runs that still have it are meant.",
     )
 
 
@@ -241,6 +247,11 @@ def _selection(client: Client, body: PreviewRequest) -> Selection:
     if body.filter is None:
         return Selection(words=f"{len(body.runs)} named", ids=body.runs)
     asked = body.filter
+    if asked.finding:
+        if asked.model_fields_set - {"finding"}:
+            raise InputRefused("`finding` stands alone in a filter.", path="/filter", place="body")
+        of = {"of": client.tenant.pk, "fingerprint": asked.finding}
+        return Selection(words=f"all in review alike: {asked.finding[:8]}", sql=_ALIKE, params=of)
     wanted = reading.RunFilter(
         states=[state.value for state in asked.state], workflow=asked.workflow, labels=asked.labels, since=asked.since
     )

@@ -64,7 +64,7 @@ class PlanQuery(BaseModel):
 def plan(
     request: HttpRequest,
     run_id: UUID,
-    verb: Literal["retry", "retry_from", "fork", "migrate", "compensate", "cancel"],
+    verb: Literal["retry", "retry_from", "fork", "migrate", "pin", "compensate", "cancel"],
     query: Annotated[PlanQuery, Query()],
 ) -> Plan:
     """What a verb would send again, by class, and what it would reuse, as the run is now. It says nothing about

@@ -79,7 +79,7 @@ RUN_VERBS: dict[str, Verb] = {
              danger=True, is_offered_to_all=False),
     )
 }  # fmt: skip
-GUARDED = ("retry", "cancel", "compensate", "migrate", "reject")
+GUARDED = ("retry", "cancel", "compensate", "migrate", "pin", "reject")
 """Verbs whose consequences the guard works out from the record."""
 
 

@@ -63,7 +63,10 @@ _ONLY = {
         SELECT c.effects_through FROM runs_checkpoint c
         WHERE c.run_id = x.id AND c.kind = 'page' AND c.step_id = e.step_id ORDER BY c.seq LIMIT 1))""",
 }
-VERBS = (*_CATEGORIES, "compensate", "cancel")
+_CATEGORIES |= {"edit": _CATEGORIES["migrate"], "move": _CATEGORIES["migrate"], "pin": _CATEGORIES["retry"]}
+_ONLY |= {"edit": _ONLY["migrate"], "move": _ONLY["migrate"], "pin": _ONLY["retry"]}
+VERBS = ("retry", "retry_from", "fork", "migrate", "pin", "compensate", "cancel")
+"""Those whose plan needs nothing but the run and a place; of an edit and a move it comes with what they say."""
 AT_CHECKPOINT = ("retry_from", "fork")
 """Those that want to be told at which checkpoint."""
 
@@ -179,19 +182,22 @@ class Plan:
 
 
 def plan(
-    cursor: Cursor, verb: str, run_id: UUID, *, seq: int | None = None, version: int | None = None
+    cursor: Cursor, verb: str, run_id: UUID, *, seq: int | None = None, version: int | None = None,
+    about: About | None = None,
 ) -> Plan:  # fmt: skip
     """What the verb would do to this run: at this checkpoint where it takes one, to this version where it migrates.
 
-    Raises MigrationRefused and WorkflowNotFound for a migration that cannot be made.
+    `about` is given by whoever has worked out already what it depends on. Raises MigrationRefused and WorkflowNotFound
+    for a migration that cannot be made.
     """
     if verb in ("compensate", "cancel"):
         return _undoing(cursor, verb, run_id)
-    about = About(run_id=run_id)
-    if verb == "migrate":
-        cursor.execute("SELECT workflow FROM runs_run WHERE id = %s", [run_id])
-        target = registry.workflow(cursor.fetchone()[0], version)
-        about = migrated(run_id, target.version, migrating.preview(cursor, run_id, target))
+    if about is None:
+        about = About(run_id=run_id)
+        if verb == "migrate":
+            cursor.execute("SELECT workflow FROM runs_run WHERE id = %s", [run_id])
+            target = registry.workflow(cursor.fetchone()[0], version)
+            about = becoming(run_id, "migrate", target.version, migrating.preview(cursor, run_id, target))
     lines, hashes = look(cursor, verb, [about], seq=seq)
     waits: dict[str, int] = {}
     if verb == "retry_from":
@@ -210,35 +216,53 @@ class About:
     """Calls that a migration leaves behind: `step/tool`."""
 
 
-def migrated(run_id: UUID, version: int, becomes: Upgraded) -> About:
-    """What a plan of a migration depends on: where it goes to, and which calls it leaves behind."""
+def becoming(run_id: UUID, verb: str, version: int, becomes: Upgraded) -> About:
+    """What a plan of a migration, an edit or a move depends on: what the run becomes, and which calls it leaves behind.
+
+    An edit says itself what the state becomes, so its plan is bound to that as well.
+    """
     left = tuple(sorted(f"{step}/{tool}" for (step, tool), place in becomes.effects.items() if place is None))
-    return About(run_id=run_id, more=f"{version} at {becomes.step_id} without {', '.join(left)}", left=left)
+    more = f"{version} at {becomes.step_id} without {', '.join(left)}"
+    if verb == "edit":
+        more += f" with {hash_hex(becomes.state)}"
+    return About(run_id=run_id, more=more, left=left)
 
 
 def look(
     cursor: Cursor, verb: str, runs: Sequence[About], *, seq: int | None = None
 ) -> tuple[list[Line], dict[UUID, str]]:  # fmt: skip
     """What a verb would do to these runs together, and for each the hash of the facts it was made of."""
+    facts, params = _facts(verb, runs, seq)
+    cursor.execute(facts + _LINES, params)
+    return [_line(row) for row in cursor.fetchall()], _hashes(cursor, verb, facts, params)
+
+
+def _facts(verb: str, runs: Sequence[About], seq: int | None) -> tuple[str, dict[str, Any]]:
     given = [{"id": str(one.run_id), "more": one.more, "left_behind": list(one.left)} for one in runs]
     facts = _FACTS.format(category=_CATEGORIES[verb], most=MOST_CALLS + 1, only=_ONLY.get(verb, _SINCE))
-    params = {"runs": json.dumps(given), "seq": seq}
-    cursor.execute(facts + _LINES, params)
-    lines = [_line(row) for row in cursor.fetchall()]
+    return facts, {"runs": json.dumps(given), "seq": seq}
+
+
+def _hashes(cursor: Cursor, verb: str, facts: str, params: Mapping[str, Any]) -> dict[UUID, str]:
     cursor.execute(facts + _HASHES.format(verb=verb), params)
-    return lines, {row[0]: str(row[1]) for row in cursor.fetchall()}
+    return {row[0]: str(row[1]) for row in cursor.fetchall()}
 
 
 def check(
-    cursor: Cursor, verb: str, run_id: UUID, given: str | None, *, seq: int | None = None, version: int | None = None
-) -> None:
+    cursor: Cursor, verb: str, run_id: UUID, given: str | None, *, seq: int | None = None, version: int | None = None,
+    about: About | None = None,
+) -> None:  # fmt: skip
     """Raise PlanChanged, with the plan as it is now, unless the facts are those that were shown.
 
     Needs the run's row locked. None takes whatever the plan is; UNSEEN takes only one that is harmless.
     """
     if given is None:
         return
-    present = plan(cursor, verb, run_id, seq=seq, version=version)
+    if about is not None and given:
+        facts, params = _facts(verb, [about], seq)
+        if _hashes(cursor, verb, facts, params).get(run_id) == given:
+            return  # a bulk action asks this of thousands: the plan in words is made for a refusal only
+    present = plan(cursor, verb, run_id, seq=seq, version=version, about=about)
     cursor.execute("SELECT state FROM runs_run WHERE id = %s", [run_id])
     insist(present, given, run_id=run_id, state=cursor.fetchone()[0])
 

@@ -7,13 +7,14 @@ something is committed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
 
 from durableops.checkpoints.upgrades import Upgraded
-from durableops.engine import migrating
+from durableops.engine import guard, migrating
 from durableops.engine.acting import Done, audited_refusals, kept_reason, refused, write
 from durableops.engine.reviewing import let_go_on, taken, target_of
 from durableops.engine.waking import db_now
@@ -22,15 +23,25 @@ from runs.models import Review, Run, Tenant
 from runs.transitions import Cursor
 
 
+@dataclass(frozen=True, kw_only=True)
+class Previewed:
+    """What an edit or a move would come to."""
+
+    becomes: Upgraded
+    version: int
+    plan: guard.Plan
+
+
 @audited_refusals
 def edit(
     run_id: UUID, *, tenant: Tenant, actor: str, reason: str, state: Mapping[str, Any] | None = None,
-    step_id: str = "", version: int | None = None, finding: str = "",
+    step_id: str = "", version: int | None = None, finding: str = "", plan_hash: str | None = None,
 ) -> Done:  # fmt: skip
     """Let a run go on under a version this process has, with this state and at this step; what is not given stays.
 
-    Raises TransitionRefused, also when the state does not fit the schema, the step is not there or committed already,
-    or a call without an outcome would be left behind; then nothing was changed.
+    With `plan_hash`, only while the guard's plan is the one that was shown. Raises TransitionRefused, also when the
+    state does not fit the schema, the step is not there or committed already, or a call without an outcome would be
+    left behind; then nothing was changed.
     """
     reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
@@ -38,7 +49,8 @@ def edit(
         target = target_of(run, version)
         found = _worked_out(cursor, run, target, state=state, step_id=step_id)
         before = {"version": run.plan.version, "step": run.step_id, "checkpoint": run.head_seq}
-        kind = "move" if state is None and found.step_id != run.step_id else "edit"
+        kind = kind_of(run, state, found)
+        guard.check(cursor, kind, run.pk, plan_hash, about=guard.becoming(run.pk, kind, target.version, found))
         begun = migrating.begin_line(cursor, run.pk, target, found, kind=kind, actor=actor, reason=reason)
         let = let_go_on(cursor, run, actor=actor, reason=reason, cause="edited")
         after = {"version": target.version, "step": found.step_id, "checkpoint": begun.seq, "lineage": begun.number}
@@ -49,9 +61,19 @@ def edit(
 
 def preview(
     cursor: Cursor, run: Run, *, state: Mapping[str, Any] | None, step_id: str, version: int | None = None
-) -> Upgraded:
-    """What `edit` would make of the run. Writes nothing. Raises TransitionRefused as `edit` does."""
-    return _worked_out(cursor, run, target_of(run, version), state=state, step_id=step_id)
+) -> Previewed:
+    """What `edit` would make of the run, and the guard's plan of that. Writes nothing. Raises TransitionRefused as
+    `edit` does."""
+    target = target_of(run, version)
+    found = _worked_out(cursor, run, target, state=state, step_id=step_id)
+    kind = kind_of(run, state, found)
+    plan = guard.plan(cursor, kind, run.pk, about=guard.becoming(run.pk, kind, target.version, found))
+    return Previewed(becomes=found, version=target.version, plan=plan)
+
+
+def kind_of(run: Run, state: Mapping[str, Any] | None, found: Upgraded) -> str:
+    """What it is called: a move changes nothing but the step."""
+    return "move" if state is None and found.step_id != run.step_id else "edit"
 
 
 @audited_refusals

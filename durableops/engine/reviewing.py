@@ -60,10 +60,13 @@ def migrate(
         if target.version == before:
             raise refused(run, "migrate", f"a run of another version than {before}")
         try:
-            guard.check(cursor, "migrate", run.pk, plan_hash, version=target.version)
+            found = migrating.preview(cursor, run.pk, target)
         except MigrationRefused as why:
             raise _cannot_be_migrated(run, why.detail) from why
-        begun = _migrated(cursor, run, target, actor=actor, reason=reason)
+        guard.check(
+            cursor, "migrate", run.pk, plan_hash, about=guard.becoming(run.pk, "migrate", target.version, found)
+        )
+        begun = migrating.begin_line(cursor, run.pk, target, found, kind="migrate", actor=actor, reason=reason)
         after = migrating.told(target, begun, before)
         state = let_go_on(cursor, run, actor=actor, reason=reason, cause="migrated")
         write(cursor, run, "migrate", actor=actor, reason=reason, before={"version": before}, after=after)
@@ -110,13 +113,17 @@ def revert(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
 
 
 @audited_refusals
-def pin(run_id: UUID, *, tenant: Tenant, actor: str, reason: str) -> Done:
-    """Keep a run on its plan: only workers that have this very plan move it, and without one it says so."""
+def pin(run_id: UUID, *, tenant: Tenant, actor: str, reason: str, plan_hash: str | None = None) -> Done:
+    """Keep a run on its plan: only workers that have this very plan move it, and without one it says so.
+
+    A parked one goes on there: with `plan_hash`, only while the guard's plan is the one that was shown.
+    """
     reason = kept_reason(reason)
     with transaction.atomic(), connection.cursor() as cursor:
         run = taken(tenant, run_id, "pin", actor)
         if run.pinned:
             raise refused(run, "pin", "one that is not pinned")
+        guard.check(cursor, "pin", run.pk, plan_hash)
         Run.objects.filter(pk=run.pk).update(pinned=True)
         findings.close(cursor, [run.pk], closed_as="pinned", by=actor, why=reason)
         state = let_go_on(cursor, run, actor=actor, reason=reason, cause="operator")
@@ -182,13 +189,6 @@ def target_of(run: Run, version: int | None) -> WorkflowDefinition:
         return registry.workflow(run.workflow, version)
     except WorkflowNotFound as missing:
         raise _cannot_be_migrated(run, missing.detail) from None
-
-
-def _migrated(cursor: Any, run: Run, target: WorkflowDefinition, *, actor: str, reason: str) -> lineages.Begun:
-    try:
-        return migrating.apply(cursor, run.pk, target, actor=actor, reason=reason)
-    except MigrationRefused as why:
-        raise _cannot_be_migrated(run, why.detail) from why
 
 
 def _cannot_be_migrated(run: Run, why: str) -> TransitionRefused:

@@ -96,6 +96,7 @@ def test_answers_are_those_the_description_allows(
         "message_id": factories.make_message(run, state="poisoned").pk,
         "bulk_id": capture.preview(verb("pause"), Selection(words="one", ids=[run.pk]), tenant=acme, actor="oli").pk,
         "verb": "cancel",
+        "fingerprint": factories.make_review(factories.make_run(state="in_review", tenant=acme)).fingerprint,
         "hold_id": holds.place(tenant=acme, actor="oli", reason="court").pk,
         "erasure_id": erasures.request(tenant=acme, label="customer", value="ann", actor="oli", reason="asked").pk,
         "preview_id": preview.store(

@@ -55,6 +55,17 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "resume_run": ("runs:operate", "paused", REASON, 200),
     "retry_run": ("runs:operate", "failed", REASON, 200),
     "migrate_run": ("reviews:decide", "failed", REASON, 409),
+    "list_reviews": ("runs:read", "", None, 200),
+    "list_reviews_alike": ("runs:read", "reviewed", None, 200),
+    "get_review": ("runs:read", "reviewed", None, 200),
+    "revert_run": ("reviews:decide", "reviewed", REASON, 409),
+    "pin_run": ("reviews:decide", "reviewed", REASON, 200),
+    "unpin_run": ("reviews:decide", "reviewed", REASON, 409),
+    "reject_run": ("reviews:decide", "reviewed", REASON, 200),
+    "ask_second_run": ("reviews:decide", "reviewed", REASON, 200),
+    "edit_run": ("reviews:decide", "reviewed", REASON | {"step": "b"}, 409),
+    "move_run": ("reviews:decide", "reviewed", REASON | {"step": "b"}, 409),
+    "preview_edit": ("reviews:decide", "reviewed", {"step": "b"}, 409),
     "list_checkpoints": ("runs:read", "queued", None, 200),
     "get_checkpoint": ("runs:read", "queued", None, 200),
     "retry_run_from": ("runs:operate", "failed", REASON | {"checkpoint": 0}, 200),
@@ -131,7 +142,7 @@ NAMED = {"compensation_id": Compensation, "message_id": OutboxMessage, "bulk_id"
          "hold_id": LegalHold, "erasure_id": Erasure}  # fmt: skip
 """What an address names besides runs, and the only row there is of it."""
 TARGETS = {"": State.QUEUED, "paused": State.QUEUED, "owing": State.CANCELLED, "messaged": State.QUEUED,
-           "bulk": State.QUEUED, "retained": State.QUEUED}  # fmt: skip
+           "bulk": State.QUEUED, "retained": State.QUEUED, "reviewed": State.IN_REVIEW}  # fmt: skip
 """States of runs that stand for more than their name."""
 
 
@@ -155,7 +166,12 @@ def call(caller: Caller, operation: str, run: Run, wait: Wait):
     path = path.replace("{seq}", "0")
     for name, rows in NAMED.items():
         path = path.replace(f"{{{name}}}", str(rows._default_manager.values_list("pk", flat=True).first() or 1))
-    path = path.replace("{verb}", "retry").replace("{effect_id}", str(queued or 1)).replace("{name}", "ledger")
+    path = (
+        path.replace("{fingerprint}", "f" * 32)
+        .replace("{verb}", "retry")
+        .replace("{effect_id}", str(queued or 1))
+        .replace("{name}", "ledger")
+    )
     return caller.send(method, path, CASES[operation][2])
 
 
@@ -184,6 +200,8 @@ def make_target(tenant, state: str) -> tuple[Run, Wait]:
         )
         LegalHold.objects.create(scope="tenant", tenant=tenant, placed_by="oli", reason="court")
         Erasure.objects.create(tenant=tenant, label="customer", value="ann", requested_by="oli", reason="asked")
+    if state == "reviewed":
+        factories.make_review(run, fingerprint="f" * 32)
     if state == "bulk":
         capture.preview(verb("pause"), Selection(words="one", ids=[run.pk]), tenant=tenant, actor="oli")
     return run, factories.make_wait(run, kind="approval", name="delivery", facts="{}", facts_hash=FACTS,

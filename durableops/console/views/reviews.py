@@ -15,14 +15,14 @@ from durableops.access import Permission
 from durableops.authoring import registry
 from durableops.checkpoints.codec import hash_hex, parse_input
 from durableops.conf import get_conf
-from durableops.console import diffs, reviewed
+from durableops.console import diffs, guarding, reviewed
 from durableops.console.access import NotAllowed
 from durableops.console.http import ConsoleRequest, context_for, page, refusal, said
-from durableops.engine import reshaping
+from durableops.engine import guard, reshaping
 from durableops.engine.bulk import capture
 from durableops.engine.bulk.capture import Selection
 from durableops.engine.bulk.verbs import verb
-from durableops.errors import InputRefused, TransitionRefused, WorkflowNotFound
+from durableops.errors import InputRefused, PlanChanged, TransitionRefused, WorkflowNotFound
 from durableops.masking import mask
 from runs.models import Review, Run
 
@@ -88,10 +88,12 @@ def edit(request: ConsoleRequest, review_id: int) -> HttpResponse:
             return _compare(request, review, run, state, step, mark)
         done = reshaping.edit(
             run.pk, tenant=run.tenant, actor=request.access.actor, reason=reason, state=state, step_id=step,
-            finding=review.fingerprint,
+            finding=review.fingerprint, plan_hash=request.POST.get("plan_hash") or guard.UNSEEN,
         )  # fmt: skip
     except InputRefused as refused:
         return _ask(request, review, run, wrong=str(refused))
+    except PlanChanged as refused:
+        return _compare(request, review, run, state, step, mark, wrong=str(refused))
     except TransitionRefused as refused:
         return _ask(request, review, run, wrong=str(refused), status=409)
     said(request, f"The run was {done.message}")
@@ -161,13 +163,17 @@ def _typed(request: ConsoleRequest, run: Run) -> dict[str, Any] | None:
 
 
 def _compare(
-    request: ConsoleRequest, review: Review, run: Run, state: dict[str, Any] | None, step: str, mark: str
-) -> HttpResponse:
+    request: ConsoleRequest, review: Review, run: Run, state: dict[str, Any] | None, step: str, mark: str,
+    wrong: str = "",
+) -> HttpResponse:  # fmt: skip
     with connection.cursor() as cursor:
         found = reshaping.preview(cursor, run, state=state, step_id=step)
     sight = request.access.sees_payloads(run.tenant_id)
-    told = diffs.lines(reviewed.state_text(run), found.state) if sight else []
-    return _ask(request, review, run, diff=told, compared=mark, status=200, found=found)
+    told = diffs.lines(reviewed.state_text(run), found.becomes.state) if sight else []
+    return _ask(
+        request, review, run, wrong=wrong, diff=told, compared=mark, status=409 if wrong else 200, found=found.becomes,
+        means=guarding.meanings(found.plan), plan_hash=found.plan.hash,
+    )  # fmt: skip
 
 
 def _ask(

@@ -68,7 +68,7 @@ def run_verb(request: ConsoleRequest, run_id: UUID, verb: str) -> HttpResponse:
     if known.needs_reason and not reason:
         return _ask(request, run, known, wrong="Say why: the reason stands in the audit.")
     given: dict[str, Any] = {}
-    if verb in ("retry", "compensate", "migrate"):
+    if verb in ("retry", "compensate", "migrate", "pin"):
         # A form without one showed no plan: what would send something again is shown first, and asked for once more.
         given["plan_hash"] = request.POST.get("plan_hash") or guard.UNSEEN
     if verb in ("cancel", "reject"):

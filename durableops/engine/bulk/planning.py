@@ -89,7 +89,7 @@ def _about(
         if isinstance(becomes, MigrationRefused):
             refused[run_id] = becomes.detail
         else:
-            found.append(guard.migrated(run_id, target.version, becomes))
+            found.append(guard.becoming(run_id, "migrate", target.version, becomes))
     return found, refused
 
 

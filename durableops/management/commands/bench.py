@@ -13,7 +13,7 @@ class Command(BaseCommand):
     help = "Run one benchmark on a scratch database. Missed targets are printed and change no exit status."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", help="density, engine, recovery or retention")
+        parser.add_argument("name", help="density, engine, migrate, recovery or retention")
         parser.add_argument("--json", action="store_true", help="print exactly one JSON object")
         parser.add_argument(
             "--size", action="append", default=[], metavar="NAME=NUMBER", help="such as runs=400 or kills=30"

@@ -132,7 +132,7 @@ VERBS: dict[str, Verb] = {
     "recheck": Verb(do=_plain(commands.recheck), about="a run in review"),
     "migrate": Verb(do=_guarded(reviewing.migrate), about="a run of an older version", plan=planned("migrate")),
     "revert": Verb(do=_plain(reviewing.revert), about="a run that was migrated"),
-    "pin": Verb(do=_plain(reviewing.pin), about="a run"),
+    "pin": Verb(do=_guarded(reviewing.pin), about="a run", plan=planned("pin")),
     "unpin": Verb(do=_plain(reviewing.unpin), about="a run"),
     "reject": Verb(do=_ended(reviewing.reject), about="a run in review (--done)", plan=planned("cancel")),
     "ask_second": Verb(do=_plain(reviewing.ask_second), about="a run in review"),
