@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks.marks import VARIABLE, mark
-from durableops import Call, Page, State, step, tool, workflow
+from durableops import Call, Migrated, Page, State, migration, step, tool, workflow
 
 RESULT = ("6c1e9f0b7d5a" * 9)[:100]
 STEADY_STEP_SECONDS = 0.03
@@ -238,3 +238,55 @@ class Pages:
         stop = Path(os.environ[VARIABLE]).with_name(STOP)
         for _ in run.pages(lambda at: None if stop.exists() else Page(items=[at], next_cursor=at + 1), start=0):
             mark("page", run.state.key)
+
+
+class Older(State):
+    """As the first version of `bench-moving` keeps it."""
+
+    key: str
+    source: str = "here"
+
+
+class Newer(State):
+    """One source became several."""
+
+    key: str
+    sources: list[str]
+
+
+@workflow(name="bench-moving", version=1, state=Older)
+class MovingOld:
+    """Decides something, calls once, and waits for a person."""
+
+    @step
+    def prepare(run: Any) -> str:
+        return RESULT
+
+    @step
+    def load(run: Any) -> None:
+        run.decide("how", {"n": 1}, lambda n: "slowly")
+        run.call(nothing, resource="it", n=0)
+        run.approval("go")
+
+
+@workflow(name="bench-moving", version=2, state=Newer, migrate="reviewed")
+class MovingNew:
+    """The same, by other names."""
+
+    @step(tools=[nothing])
+    def prepare(run: Any) -> str:
+        return RESULT
+
+    @step
+    def ingest(run: Any) -> None:
+        run.decide("method", {"n": 1}, lambda n: "slowly")
+        run.call(nothing, resource="it", n=0)
+        run.approval("go")
+
+
+@migration(MovingNew, from_version=1)
+def source_became_sources(old: dict[str, Any]) -> Migrated:
+    """Everything that a run has takes another name."""
+    return Migrated(
+        state={"key": old["key"], "sources": [old["source"]]}, steps={"load": "ingest"}, decisions={"how": "method"}
+    )

@@ -48,6 +48,7 @@ class Conf:
     grace_seconds: float = 10.0  # after SIGTERM a worker finishes or hands back what it holds within this time
     step_grace_seconds: float = 5.0  # a step past its timeout may clean up this long before its process is ended
     slice_seconds: float = 5.0  # a run gives way after this long when others wait
+    bulk_threads: int = 3  # so many runs of bulk actions an upkeep works on at once; each has a connection meanwhile
     version_patience_seconds: float = 10.0  # a plan without a worker this long is given up: newer ones take its runs
     currency: str = "EUR"  # what budgets of money are in, three letters; one for the whole installation
     payload_max_bytes: int = 1024 * 1024  # the largest input, state, step output or effect result, encoded

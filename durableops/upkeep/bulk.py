@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
+from durableops.conf import get_conf
 from durableops.engine import reviewing as reviewing  # its bulk verb is known by being imported
 from durableops.engine.bulk.executing import execute_batch
 from durableops.engine.database import Database
@@ -48,21 +50,26 @@ class BulkThread(threading.Thread):
             while not self._over.is_set():
                 self._poked.wait()
                 self._poked.clear()
-                while not self._over.is_set() and self._batch():
-                    pass
-                connection.close()
+                threads = max(1, get_conf().bulk_threads)
+                with ThreadPoolExecutor(threads, thread_name_prefix="bulk") as pool:
+                    while not self._over.is_set() and any(list(pool.map(_batch, range(threads)))):
+                        pass
                 self._over.wait(PATIENCE_SECONDS)
         finally:
             connection.close()
 
-    def _batch(self) -> int:
-        try:
-            return execute_batch(BATCH)
-        except (OperationalError, InterfaceError) as error:
-            logger.warning("bulk actions wait for the database: %s", str(error).splitlines()[0])
-        except DatabaseError:
-            logger.exception("a bulk action met an error of the database")
-        return 0
+
+def _batch(_: int) -> int:
+    """Some runs of each running action, beside the other threads: what one of them has in hand, the others leave."""
+    try:
+        return execute_batch(BATCH)
+    except (OperationalError, InterfaceError) as error:
+        logger.warning("bulk actions wait for the database: %s", str(error).splitlines()[0])
+    except DatabaseError:
+        logger.exception("a bulk action met an error of the database")
+    finally:
+        connection.close()
+    return 0
 
 
 def forget_previews(database: Database) -> int:

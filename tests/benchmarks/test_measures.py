@@ -13,6 +13,7 @@ from benchmarks import catalogue, table
 SIZES = {
     "density": ["runs=20", "plain_runs=5", "seconds=0.2"],
     "engine": ["runs=3", "samples=2", "idle_seconds=0.2", "queued=1500", "most_in_hand=16"],
+    "migrate": ["runs=40", "watched_seconds=0.2"],
     "recovery": ["kills=1", "near_kills=1", "child_kills=1", "pool_kills=1"],
     "retention": ["events=400", "checkpoints=200", "effects=100", "seconds=0.3", "vacuum_seconds=0"],
 }
@@ -36,7 +37,7 @@ def test_every_benchmark_is_proved_here():
 
 
 def test_unknown_benchmark_is_refused_with_the_names_there_are():
-    with pytest.raises(CommandError, match="'engin' is no benchmark; there are density, engine, recovery"):
+    with pytest.raises(CommandError, match="'engin' is no benchmark; there are density, engine, migrate, recovery"):
         call_command("bench", "engin")
 
 
