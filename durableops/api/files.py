@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from ninja import Router
 from ninja.responses import Status
@@ -47,11 +48,15 @@ def list_files(request: HttpRequest, run_id: UUID) -> FileList:
     summary="Read a file",
     **asks(Permission.VIEW, content=True),
 )
-def read(request: HttpRequest, run_id: UUID, file_id: int) -> StreamingHttpResponse:
-    """The bytes of a file. Which further scope that needs is its `readable_by`."""
+def read(request: HttpRequest, run_id: UUID, file_id: int) -> HttpResponseBase:
+    """The bytes of a file, or those that a `Range` asks for. Which further scope that needs is its `readable_by`.
+
+    A download that broke off goes on with `Range: bytes=N-` and `If-Range` with the `ETag` of before, which is the
+    SHA-256 of the whole file: compare it when all parts are there.
+    """
     client = client_of(request)
     artifact = _readable(client, run_id, file_id)
-    answer = serving.answer(artifact)
+    answer = serving.answer(artifact, request.headers)
     file_links.note_reading(artifact, actor=client.actor)
     return answer
 

@@ -86,9 +86,18 @@ def read(path: str, *, content_hash: str, sealed: bool) -> Iterator[bytes]:
     Raises ArtifactGone before the first piece if there is no such file, and ArtifactDamaged instead of the last one
     if the bytes are not those that were written: whoever reads it all has the right ones.
     """
-    if not default_storage.exists(path):
-        raise ArtifactGone(f"the storage has no file {path!r} any more.")
+    _must_exist(path)
     return _verified(path, content_hash, sealed=sealed)
+
+
+def read_part(path: str, *, sealed: bool, first: int, size: int) -> Iterator[bytes]:
+    """So many bytes of a file from a place on, piece by piece; of a sealed one, what comes before is decrypted too.
+
+    Whether they are what was written is for whoever has the whole to find out. Raises ArtifactGone before the first
+    piece if there is no such file.
+    """
+    _must_exist(path)
+    return _sealed_part(path, first, size) if sealed else _plain_part(path, first, size)
 
 
 def remove(path: str) -> None:
@@ -119,6 +128,30 @@ def _verified(path: str, content_hash: str, *, sealed: bool) -> Iterator[bytes]:
         raise ArtifactDamaged(f"file {path!r} does not hold what was written: its hash differs.")
     if held:
         yield held
+
+
+def _plain_part(path: str, first: int, size: int) -> Iterator[bytes]:
+    with default_storage.open(path) as file:
+        file.seek(first)
+        while size and (chunk := file.read(min(CHUNK_BYTES, size))):
+            yield chunk
+            size -= len(chunk)
+
+
+def _sealed_part(path: str, first: int, size: int) -> Iterator[bytes]:
+    with default_storage.open(path) as file:
+        for chunk in sealing.unseal_stream(iter(partial(file.read, CHUNK_BYTES), b"")):
+            piece, first = chunk[first : first + size], max(0, first - len(chunk))
+            if piece:
+                yield piece
+                size -= len(piece)
+            if not size:
+                return
+
+
+def _must_exist(path: str) -> None:
+    if not default_storage.exists(path):
+        raise ArtifactGone(f"the storage has no file {path!r} any more.")
 
 
 def _is_folder() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -53,6 +54,32 @@ def test_bytes_come_in_pieces_with_their_size_and_hash(acme):
     assert (answer["Content-Length"], answer["ETag"]) == ("1000000", f'"{artifact.content_hash}"')
     head = caller.send("HEAD", f"/runs/{artifact.run_id}/files/{artifact.pk}/content")
     assert (head.status_code, head["Content-Length"], b"".join(head.streaming_content)) == (200, "1000000", b"")
+
+
+@pytest.mark.parametrize("data_class", ["deliverable", "temp_file"])
+def test_download_that_broke_off_goes_on_where_it_was(acme, data_class):
+    content = bytes(range(256)) * 3000
+    artifact = factories.make_artifact(factories.make_run(tenant=acme), data_class=data_class, content=content)
+    caller = Caller(acme, ["runs:read", "payloads:read", "prompts:read"])
+    address = f"/runs/{artifact.run_id}/files/{artifact.pk}/content"
+    begun = caller.get(address)
+    assert begun["Accept-Ranges"] == "bytes"
+    got = next(iter(begun.streaming_content))
+    assert 0 < len(got) < len(content)
+
+    rest = caller.send("GET", address, **{"Range": f"bytes={len(got)}-", "If-Range": begun["ETag"]})
+    assert (rest.status_code, rest["Content-Length"]) == (206, str(len(content) - len(got)))
+    assert rest["Content-Range"] == f"bytes {len(got)}-{len(content) - 1}/{len(content)}"
+    assert hashlib.sha256(got + b"".join(rest.streaming_content)).hexdigest() == artifact.content_hash
+
+    other = caller.send("GET", address, **{"Range": "bytes=5-", "If-Range": '"of another content"'})
+    assert (other.status_code, b"".join(other.streaming_content)) == (200, content)
+    behind = caller.send("GET", address, Range=f"bytes={len(content)}-")
+    assert (behind.status_code, behind["Content-Range"]) == (416, f"bytes */{len(content)}")
+    middle = caller.send("GET", address, Range="bytes=262140-262150")
+    assert b"".join(middle.streaming_content) == content[262140:262151]
+    read_apart = AuditEntry.objects.filter(verb="read_private_file").count()
+    assert read_apart == (0 if data_class == "deliverable" else 5), "each request, for a part or behind the end too"
 
 
 def test_link_needs_no_token_and_says_when_it_ends(acme):

@@ -21,7 +21,7 @@ def read(request: ConsoleRequest, run_id: UUID, artifact_id: int) -> HttpRespons
     """One file, for those it is for."""
     artifact = _artifact(request, run_id, artifact_id)
     try:
-        answer = serving.answer(artifact)
+        answer = serving.answer(artifact, request.headers)
     except ArtifactGone as gone:
         return refusal(request, str(gone), status=gone.http_status)
     file_links.note_reading(artifact, actor=request.access.actor)
@@ -45,7 +45,7 @@ def follow(request: ConsoleRequest, token: str) -> HttpResponseBase:
     """The file of a link, for whoever holds it."""
     try:
         found = file_links.follow(token)
-        answer = serving.answer(found.artifact)
+        answer = serving.answer(found.artifact, request.headers)
     except (ArtifactNotFound, ArtifactGone) as error:
         return render(request, "console/link_ended.html", {"text": str(error)}, status=error.http_status)
     file_links.note_reading(found.artifact, actor=f"link of {found.by}"[:200])
