@@ -12,8 +12,9 @@ from django.db import connection
 from durableops.conf import override_conf
 from durableops.upkeep.retention import sizes
 from durableops.upkeep.retention.thread import Courtesy, RetentionThread
-from runs.models import ClassSize, Cleanup, RetentionLane, Run
+from runs.models import ClassSize, Cleanup, RetentionLane, Run, RunEvent
 from tests.factories import make_run, now
+from tests.fixtures.engine import holding, terminate
 from tests.upkeep.retention.conftest import full_run
 from tests.waiting import eventually
 
@@ -51,6 +52,34 @@ def test_ten_of_them_remove_each_thing_once(media):
         for one in threads:
             one.end()
     assert sum(Cleanup.objects.filter(kind="runs_run").values_list("rows", flat=True)) == 10
+
+
+def test_cleaner_whose_server_restarts_in_the_middle_of_it_goes_on_and_removes_each_thing_once(
+    thread, second, monkeypatch
+):
+    monkeypatch.setattr("durableops.upkeep.retention.thread.PATIENCE_SECONDS", 0.01)
+    for _ in range(3):
+        full_run()
+    event = RunEvent.objects.order_by("id")[0]
+    # Its step waits for a row when its session ends: what it had removed by then is there again.
+    with override_conf(retention_seconds=0.01):
+        with holding(second, "SELECT 1 FROM runs_event WHERE id = %s FOR UPDATE", [event.pk]):
+            thread.start()
+            eventually(lambda: _waits_for_a_lock(), hoping_for="the cleaner in the middle of a step")
+            assert terminate("durableops retention") == 1
+        eventually(lambda: not Run.objects.exists(), hoping_for="the old runs to be gone")
+        thread.end()
+    assert sum(Cleanup.objects.filter(kind="runs_run").values_list("rows", flat=True)) == 3
+    assert sum(Cleanup.objects.filter(kind="runs_artifact").values_list("rows", flat=True)) == 3 * 5
+
+
+def _waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = 'durableops retention' AND wait_event_type = 'Lock')"
+        )
+        return bool(cursor.fetchone()[0])
 
 
 def test_round_measures_sizes_once_an_hour(thread):
