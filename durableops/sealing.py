@@ -45,6 +45,17 @@ def unseal(sealed: bytes) -> bytes:
         ) from None
 
 
+def is_newest(sealed: bytes) -> bool:
+    """Whether it was sealed with the newest key, so that it needs none of the older ones."""
+    from cryptography.fernet import InvalidToken
+
+    try:
+        _fernet(keys()[0]).decrypt(bytes(sealed))
+    except InvalidToken:
+        return False
+    return True
+
+
 def seal_stream(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Encrypt a stream in frames, holding one at a time."""
     stream = os.urandom(_STREAM_BYTES)

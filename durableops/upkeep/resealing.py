@@ -1,13 +1,21 @@
-"""Encrypting everything anew with the newest key, so that an older one can be taken away. May be interrupted."""
+"""Encrypting everything anew with the newest key, so that an older one can be taken away. May be interrupted.
+
+Declared secrets inside checkpoints, results and messages are not: what was committed is never written again. They keep
+the key they have until retention removes them, and are counted here, so that nobody takes that key away before.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from durableops import sealing
 from durableops.artifacts import loose, storage
 from durableops.engine.database import Database
+from durableops.masking import SEALED
 
 BATCH = 100
 ABANDON_SECONDS = 6 * 3600.0
@@ -26,6 +34,23 @@ _LEFT = """
 SELECT (SELECT count(*) FROM runs_prompt WHERE sealed_with <> %s),
     (SELECT count(*) FROM runs_artifact WHERE sealed_with NOT IN ('', %s)),
     (SELECT count(*) FROM runs_webhook_endpoint WHERE sealed_with <> %s)"""
+_HELD = re.compile(r'"' + re.escape(SEALED) + r'":\s*"([^"]+)"')
+# Documents with declared secrets in them, by primary key from a place on: run, text, place.
+_CHECKPOINTS = """
+SELECT c.run_id, c.state, c.run_id, c.seq FROM runs_checkpoint c
+WHERE c.state LIKE %(held)s AND (c.run_id, c.seq) > (%(first)s, %(second)s) ORDER BY c.run_id, c.seq LIMIT %(batch)s"""
+_RESULTS = """
+SELECT e.run_id, e.result, e.id FROM runs_effect e
+WHERE e.result LIKE %(held)s AND e.id > %(first)s ORDER BY e.id LIMIT %(batch)s"""
+_MESSAGES = """
+SELECT e.run_id, b.body, b.effect_id FROM runs_outbox_body b JOIN runs_effect e ON e.id = b.effect_id
+WHERE b.body LIKE %(held)s AND b.effect_id > %(first)s ORDER BY b.effect_id LIMIT %(batch)s"""
+_DOCUMENTS: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    (_CHECKPOINTS, (UUID(int=0), -1)),
+    (_RESULTS, (0,)),
+    (_MESSAGES, (0,)),
+)
+SAMPLES = 3
 
 
 @dataclass(kw_only=True)
@@ -36,6 +61,10 @@ class Resealed:
     files: int = 0
     endpoints: int = 0
     left: int = 0
+    runs: int = 0
+    """Runs with declared secrets that only an older key opens."""
+    sample: list[str] = field(default_factory=list)
+    """Some of these."""
 
 
 def reseal(database: Database) -> Resealed:
@@ -43,7 +72,25 @@ def reseal(database: Database) -> Resealed:
     done = Resealed(prompts=_prompts(database), files=_files(database), endpoints=_endpoints(database))
     key = sealing.key_id()
     done.left = sum(database.fetch(_LEFT, [key, key, key])[0])
+    older = sorted({run for run, text in _documents(database) if not _all_newest(text)})
+    done.runs, done.sample = len(older), [str(run) for run in older[:SAMPLES]]
     return done
+
+
+def _documents(database: Database) -> Iterator[tuple[UUID, str]]:
+    """Every document with declared secrets in it, and whose it is."""
+    for query, place in _DOCUMENTS:
+        while rows := database.fetch(query, {"held": f'%"{SEALED}"%', "batch": BATCH, **_named(place)}):
+            yield from ((row[0], row[1]) for row in rows)
+            place = tuple(rows[-1][2:])
+
+
+def _named(place: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip(("first", "second"), place, strict=False))
+
+
+def _all_newest(text: str) -> bool:
+    return all(sealing.is_newest(found[1].encode()) for found in _HELD.finditer(text))
 
 
 def _prompts(database: Database) -> int:

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
-from durableops import Retry, State, sealing, step, workflow
+from durableops import Retry, Secret, State, sealing, step, tool, workflow
 from durableops.artifacts import storage
 from durableops.engine import prompts
 from durableops.errors import SealBroken
@@ -160,6 +161,34 @@ def test_everything_is_encrypted_anew_so_that_the_old_key_can_go(engine, setting
     assert Artifact.objects.get(pk=plain.pk).path == plain.path
     assert LooseFile.objects.get().path == artifact.path
     assert loose_files.remove_some(engine.worker.database) == 1
+
+
+def test_runs_whose_declared_secrets_need_an_older_key_are_counted(engine, settings, capsys, monkeypatch):
+    monkeypatch.setattr("durableops.upkeep.resealing.BATCH", 1)
+
+    class Login(State):
+        pin: Secret = ""
+
+    @tool(safety="keyed", secret=("session",))
+    def login(call: Any) -> dict[str, str]:
+        return {"session": "s-7"}
+
+    def a(run: Any):
+        run.call(login, resource="ann")
+
+    workflow(name="in-state", version=1, state=Login)(type("A", (), {"a": step(id="a")(lambda run: None)}))
+    workflow(name="in-result", version=1, state=Facts)(type("B", (), {"a": step(id="a")(a)}))
+    old, new = sealing.new_key(), sealing.new_key()
+    settings.DURABLEOPS_ENCRYPTION_KEYS = [old]
+    older = [engine.run("in-state", {"pin": "4711"}), engine.run("in-result")]
+    settings.DURABLEOPS_ENCRYPTION_KEYS = [new, old]
+    assert engine.run("in-state", {"pin": "4712"}).state == "succeeded"
+
+    done = reseal(engine.worker.database)
+    assert (done.left, done.runs) == (0, 2)
+    assert done.sample == sorted(str(run.pk) for run in older)
+    call_command("reencrypt")
+    assert "2 runs hold declared secrets under an older key" in capsys.readouterr().out
 
 
 def test_encrypting_anew_without_the_old_key_changes_nothing(engine, settings):

@@ -40,3 +40,8 @@ class Command(BaseCommand):
                 f"{done.prompts} prompts, {done.files} files and the secrets of {done.endpoints} webhook endpoints "
                 f"were encrypted anew; {done.left} are left under an older key."
             )
+            if done.runs:
+                self.stdout.write(
+                    f"{done.runs} runs hold declared secrets under an older key, such as {', '.join(done.sample)}: "
+                    "keep that key until retention has removed them."
+                )
