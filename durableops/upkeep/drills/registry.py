@@ -17,6 +17,7 @@ BUNDLED_APPS = (
     "examples.keeping",
     "examples.every_clock",
     "examples.rolling",
+    "examples.crowd",
 )
 """Apps of this project that hold drills or what these need; the command adds them to those of its processes. Named,
 never imported."""

@@ -100,7 +100,21 @@ def without_comparison(resuming):
     resuming.decide = lambda database, claimed: (resuming.definition_for(claimed), None)
 
 
+def without_cap(slots):
+    """A claim no longer sees that a tenant has a cap."""
+    before = slots.room_of_tenant
+
+    def room(tenant, ending):
+        text = before(tenant, ending)
+        changed = re.sub(r"CASE WHEN.*END AS room", "NULL::bigint AS room", text, flags=re.DOTALL)
+        assert changed != text
+        return changed
+
+    slots.room_of_tenant = room
+
+
 GUARDS = {
+    "cap": ("runs.slots", without_cap),
     "fence": ("runs.fenced", without_fence),
     "slot": ("runs.parts", without_slot),
     "intent": ("durableops.engine.calls", without_intent),
