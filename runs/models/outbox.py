@@ -107,6 +107,8 @@ class OutboxMessage(models.Model):
         indexes = [
             # relay's claim: the head of a lane, without its history.
             models.Index(fields=["lane", "id"], name="outbox_message_open", condition=Q(state="pending")),
+            # retention: the database looks for messages of each lane that goes.
+            models.Index(fields=["lane"], name="outbox_message_of_lane"),
             # console, overview, API: what a person has to decide.
             models.Index(fields=["tenant", "id"], name="outbox_message_poisoned", condition=Q(state="poisoned")),
             # console: the newest deliveries of an endpoint.

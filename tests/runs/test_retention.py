@@ -361,6 +361,25 @@ def test_every_table_that_names_a_run_is_known_to_retention():
     assert naming - OF_A_RUN == set()
 
 
+# C118: whoever removes a row makes the database look for what names it, in every table that may.
+def test_whatever_names_what_retention_removes_is_found_by_an_index():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT c.conrelid::regclass::text || '.' || a.attname, i.indpred IS NOT NULL,"
+            " pg_get_expr(i.indpred, i.indrelid) = format('(%%I IS NOT NULL)', a.attname)"
+            " FROM pg_constraint c"
+            " JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1]"
+            " LEFT JOIN pg_index i ON i.indrelid = c.conrelid AND i.indkey[0] = a.attnum AND i.indisvalid"
+            " WHERE c.contype = 'f' AND c.confrelid::regclass::text = ANY(%s)",
+            [sorted(OF_A_RUN)],
+        )
+        rows = cursor.fetchall()
+    found = {name for name, partial, of_all in rows if of_all or partial is False}
+    missing = {name for name, *_ in rows} - found
+    assert len(found) > 20
+    assert missing == set()
+
+
 def test_every_class_says_where_its_data_lies():
     assert {target.data_class for target in TARGETS} == set(CLASSES)
     tables = {model._meta.db_table for model in apps.get_models()}
