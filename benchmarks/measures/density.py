@@ -21,6 +21,8 @@ from durableops.engine.start import start
 from durableops.engine.tenants import get_or_make_tenant
 
 PATIENCE_SECONDS = 120.0
+CONNECTIONS = 10.0
+"""Of one worker, whatever it holds: four of the engine, four of Django code in steps, the attendant's, the parent's."""
 _CONNECTIONS = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'durableops %'"""
 _LOST = "SELECT count(*) FROM runs_event WHERE event IN ('lose_worker', 'late_result_rejected')"
@@ -63,6 +65,7 @@ def measure(
             at_most(f"{crowd.runs} {kind} runs at once: time", limit, figures[f"{kind}_seconds"]),
             at_most(f"{crowd.runs} {kind} runs at once: memory", 400.0, figures[f"{kind}_peak_memory"]),
             at_most(f"{crowd.runs} {kind} runs at once: lost", 0.0, figures[f"{kind}_lost"]),
+            at_most(f"{crowd.runs} {kind} runs at once: connections", CONNECTIONS, figures[f"{kind}_connections"]),
         ]
     return Result(bench="density", seconds=time.monotonic() - began, figures=figures, targets=targets)
 
