@@ -112,6 +112,15 @@ class Access:
         """A tenant whose members this person may manage, if there is one."""
         return next((t for t in self.tenants if self.may(Permission.ADMINISTER, t.pk)), None)
 
+    def tenant_to_administer(self, slug: str) -> Tenant:
+        """A tenant whose admin this person is. Raises Http404, NotAllowed."""
+        tenant = next((t for t in self.tenants if t.slug == slug), None)
+        if tenant is None:
+            raise Http404("There is no such tenant.")
+        if not self.may(Permission.ADMINISTER, tenant.pk):
+            raise NotAllowed(Permission.ADMINISTER, tenant.slug)
+        return tenant
+
     def roles(self) -> str:
         """The roles in words, for the corner of the page."""
         if self.everything:

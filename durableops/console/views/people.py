@@ -6,13 +6,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 
 from durableops import clock, tokens
 from durableops.access import SCOPES, Permission
 from durableops.console import members
-from durableops.console.access import NotAllowed
 from durableops.console.http import ConsoleRequest, chosen, context_for, page, said, status_of
 from durableops.errors import DurableOpsError, InputRefused
 from runs.models import ApiToken, Membership, Tenant
@@ -24,7 +23,7 @@ SHOWN = 500
 @page("GET", "POST", permission=Permission.ADMINISTER)
 def show(request: ConsoleRequest, slug: str) -> HttpResponse:
     """The page; POST does one thing and shows a secret it made once, here and never again."""
-    tenant = administered_tenant(request, slug)
+    tenant = request.access.tenant_to_administer(slug)
     if request.method == "GET":
         return _answer(request, tenant)
     act = chosen(request, _ACTS)
@@ -36,16 +35,6 @@ def show(request: ConsoleRequest, slug: str) -> HttpResponse:
         return _answer(request, tenant, secret=secret, told=text)
     said(request, text)
     return redirect("console:people", slug=tenant.slug)
-
-
-def administered_tenant(request: ConsoleRequest, slug: str) -> Tenant:
-    """A tenant whose admin this person is. Raises Http404, NotAllowed."""
-    tenant = next((t for t in request.access.tenants if t.slug == slug), None)
-    if tenant is None:
-        raise Http404("There is no such tenant.")
-    if not request.access.may(Permission.ADMINISTER, tenant.pk):
-        raise NotAllowed(Permission.ADMINISTER, tenant.slug)
-    return tenant
 
 
 def _put(request: ConsoleRequest, tenant: Tenant) -> tuple[str, str]:

@@ -12,7 +12,6 @@ from durableops import clock
 from durableops.access import Permission
 from durableops.console.access import NotAllowed
 from durableops.console.http import ConsoleRequest, context_for, page, said, status_of
-from durableops.console.views.people import administered_tenant
 from durableops.engine import budgeting, quota_view, quotas
 from durableops.engine.quotas import FIELDS, OF_RESOURCES, Owner
 from durableops.errors import DurableOpsError, InputRefused
@@ -44,7 +43,7 @@ def show(request: ConsoleRequest) -> HttpResponse:
 @page("GET", "POST", permission=Permission.ADMINISTER)
 def of_tenant(request: ConsoleRequest, slug: str) -> HttpResponse:
     """The quota of one tenant; POST previews a change, or makes it."""
-    return _policy(request, Owner(tenant=administered_tenant(request, slug)))
+    return _policy(request, Owner(tenant=request.access.tenant_to_administer(slug)))
 
 
 @page("GET", "POST", permission=Permission.SIGNED_IN)

@@ -15,7 +15,6 @@ from durableops.access import Permission
 from durableops.console import retention
 from durableops.console.access import NotAllowed
 from durableops.console.http import ConsoleRequest, chosen, context_for, page, said, status_of
-from durableops.console.views.people import administered_tenant
 from durableops.engine.retention import erasures, holds, rules
 from durableops.engine.retention.lengths import Length, parse
 from durableops.errors import DurableOpsError, InputRefused
@@ -35,7 +34,7 @@ type Answer = HttpResponse | dict[str, Any]
 @page("GET", "POST", permission=Permission.ADMINISTER)
 def show(request: ConsoleRequest, slug: str) -> HttpResponse:
     """The page; POST does one thing, or shows first what it would do."""
-    tenant = administered_tenant(request, slug)
+    tenant = request.access.tenant_to_administer(slug)
     if request.method == "GET":
         return _answer(request, tenant)
     act = chosen(request, _ACTS)

@@ -15,7 +15,6 @@ from durableops.access import Permission
 from durableops.authoring import registry
 from durableops.console import outbox
 from durableops.console.http import ConsoleRequest, chosen, context_for, page, said, status_of
-from durableops.console.views.people import administered_tenant
 from durableops.engine import endpoints
 from durableops.errors import DurableOpsError, EndpointNotFound, InputRefused
 from runs.models import OutboxDestination, Tenant, WebhookEndpoint
@@ -24,7 +23,7 @@ from runs.models import OutboxDestination, Tenant, WebhookEndpoint
 @page("GET", "POST", permission=Permission.ADMINISTER)
 def show(request: ConsoleRequest, slug: str) -> HttpResponse:
     """The endpoints; POST makes one and shows its secret, here and never again."""
-    tenant = administered_tenant(request, slug)
+    tenant = request.access.tenant_to_administer(slug)
     if request.method == "GET":
         return _answer(request, tenant)
     given = request.POST
@@ -42,7 +41,7 @@ def show(request: ConsoleRequest, slug: str) -> HttpResponse:
 @page("GET", "POST", permission=Permission.ADMINISTER)
 def endpoint(request: ConsoleRequest, slug: str, endpoint_id: UUID) -> HttpResponse:
     """One endpoint with its last deliveries; POST does one thing to it."""
-    tenant = administered_tenant(request, slug)
+    tenant = request.access.tenant_to_administer(slug)
     found = _find(tenant, endpoint_id)
     if request.method == "GET":
         return _one(request, tenant, found)
