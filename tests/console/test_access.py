@@ -17,6 +17,7 @@ from durableops.engine import file_links, guard, receiving
 from durableops.engine.bulk import capture
 from durableops.engine.bulk.capture import Selection
 from durableops.engine.bulk.verbs import verb
+from durableops.engine.systems import place_hash
 from runs.models import Membership, OutboxDestination, PauseSwitch, System
 from tests.factories import (
     CAST,
@@ -118,12 +119,12 @@ def scene(simple, settings, monkeypatch, media):
     # A right that is given by name, to whatever role.
     Membership.objects.filter(user=make_person("reviewer")).update(reads_prompts=True)
     artifact = make_artifact(run, readable_by="members")
+    queued = make_effect(run, state="queued", safety="legacy", system=System.objects.create(name="ledger").pk)
     return {
         "run": run.pk,
         "the doubt": make_doubt(make_effect(run, state="in_doubt")).pk,
-        "queued call": make_effect(
-            run, state="queued", safety="legacy", system=System.objects.create(name="ledger").pk
-        ).pk,
+        "queued call": queued.pk,
+        "place": place_hash(queued.pk, [queued.pk]),
         "worker": worker.pk,
         "wait": make_wait(run, kind="approval", name="delivery", facts_hash="f" * 64, expires_at=now() + HOUR).pk,
         "event": make_wait(run, correlation="k").pk,
@@ -186,7 +187,7 @@ def test_route_answers_each_role_as_the_matrix_says(scene, signed_in, route, nam
         "step": "only",
         "run": scene["run"],
         **({"file": SimpleUploadedFile("c.pdf", b"signed")} if method == "post" else {}),
-        "plan_hash": "" if route == "doubt_verb" else scene["plan"],
+        "plan_hash": {"doubt_verb": "", "move_call": scene["place"]}.get(route, scene["plan"]),
     }
     answer = getattr(browser, method)(address, given)
     if allowed is None:
