@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -133,6 +134,24 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(arguments, message):
     with pytest.raises(CommandError, match=message):
         call_command("data", *arguments)
     assert [model.objects.count() for model in (RetentionRule, LegalHold, Erasure)] == [0, 0, 0]
+
+
+def test_what_of_a_run_is_kept_is_told_until_when_and_why(capsys):
+    run = full_run(ago=timedelta(days=10))
+    call_command("data", "kept", "--run", str(run.pk), "--tenant", run.tenant.slug, "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert run.finished_at
+    assert told["classes"]["checkpoint"]["goes_at"] == (run.finished_at + timedelta(days=30)).isoformat()
+    assert (told["run"], told["classes"]["decision"]["rows"]) == (str(run.pk), 1)
+    call_command("operate", "place_hold", str(run.pk), "--tenant", run.tenant.slug, "--reason", "court")
+    assert "nothing of the run goes any more" in capsys.readouterr().out
+    call_command("data", "kept", "--run", str(run.pk), "--tenant", run.tenant.slug)
+    assert capsys.readouterr().out.count("stays: a legal hold") == len(told["classes"])
+    call_command("operate", "lift_hold", str(run.pk), "--tenant", run.tenant.slug, "--reason", "over")
+    assert not LegalHold.objects.filter(lifted_at=None).exists()
+    for given in ("nonsense", str(UUID(int=1))):
+        with pytest.raises(CommandError, match=r"is not the id of a run|there is no run"):
+            call_command("data", "kept", "--run", given, "--tenant", run.tenant.slug)
 
 
 def test_hold_is_placed_and_lifted(capsys):

@@ -8,14 +8,16 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from durableops.engine.retention import erasures, holds, rules
+from durableops.engine.retention import erasures, holds, kept, rules
+from durableops.engine.retention.kept import Kept
 from durableops.engine.retention.lengths import parse, say
 from durableops.errors import DurableOpsError
 from durableops.management.given import existing_tenant
-from runs.models import Erasure, Tenant
+from runs.models import Erasure, Run, Tenant
 from runs.retention.classes import SUBJECTS
 
 LONGEST_ACTOR = 200
+VERBS = ("windows", "rule", "kept", "hold", "lift", "erase", "status")
 
 
 class Command(BaseCommand):
@@ -24,12 +26,12 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("verb", choices=["windows", "rule", "hold", "lift", "erase", "status"], help="what to do")
+        parser.add_argument("verb", choices=VERBS, help="what to do")
         parser.add_argument("subject", nargs="?", help=f"rule: {', '.join(SUBJECTS)}. lift, status: a number")
         parser.add_argument("length", nargs="?", help="rule: 7 days, 36 h, 0, for ever, or inherited")
         parser.add_argument("--tenant", help="whose; a rule without one is for every tenant")
         parser.add_argument("--workflow", default="", help="rule: for one workflow only")
-        parser.add_argument("--run", help="hold: one run")
+        parser.add_argument("--run", help="hold, kept: one run")
         parser.add_argument("--label", metavar="NAME=VALUE", help="hold, erase: whatever carries this label")
         parser.add_argument("--everything", action="store_true", help="hold, erase: the whole tenant")
         parser.add_argument("--reason", default="", help="why; it stands in the audit log")
@@ -61,14 +63,20 @@ class Command(BaseCommand):
         now = rules.windows(tenant, options["workflow"])[made.subject]
         return {"rule": made.pk, "seconds": now.seconds}, f"rule {made.pk}: {made.subject} is kept {say(now.seconds)}."
 
+    def _kept(self, tenant: Tenant | None, actor: str, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        run_id = _run_id(options)
+        run = Run.objects.filter(pk=run_id, tenant=_owner(tenant)).first() if run_id else None
+        if run is None:
+            raise CommandError(f"there is no run {options['run']} here; say which with --run ID.")
+        found = kept.of_run(run)
+        told = {one.data_class: {**vars(one), **_instants(one)} for one in found}
+        lines = [f"{one.data_class:<15} {one.rows:>8,} rows {one.bytes:>12,} bytes  {_until(one)}" for one in found]
+        return {"run": str(run.pk), "state_bytes": run.state_bytes, "classes": told}, "\n".join(lines)
+
     def _hold(self, tenant: Tenant | None, actor: str, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        run, (label, value) = options["run"], _label(options)
-        if sum([bool(run), bool(label), options["everything"]]) != 1:
+        (label, value), run_id = _label(options), _run_id(options)
+        if sum([bool(run_id), bool(label), options["everything"]]) != 1:
             raise CommandError("say what is held: --run ID, --label NAME=VALUE, or --everything.")
-        try:
-            run_id = UUID(run) if run else None
-        except ValueError:
-            raise CommandError(f"{run!r} is not the id of a run.") from None
         made = holds.place(tenant=_owner(tenant), run_id=run_id, label=label, value=value, actor=actor,
                            reason=options["reason"])  # fmt: skip
         return {"hold": made.pk}, f"legal hold {made.pk} stands; nothing of it goes."
@@ -105,6 +113,29 @@ def _number(options: dict[str, Any]) -> int:
     if not (options["subject"] or "").isdecimal():
         raise CommandError(f"{options['verb']} wants a number, such as `{options['verb']} 7`.")
     return int(options["subject"])
+
+
+def _run_id(options: dict[str, Any]) -> UUID | None:
+    try:
+        return UUID(options["run"]) if options["run"] else None
+    except ValueError:
+        raise CommandError(f"{options['run']!r} is not the id of a run.") from None
+
+
+def _instants(one: Kept) -> dict[str, str | None]:
+    """Its moments as JSON has them."""
+    found = {"due_at": one.due_at, "goes_at": one.goes_at, "gone_at": one.gone_at}
+    return {name: None if at is None else at.isoformat() for name, at in found.items()}
+
+
+def _until(one: Kept) -> str:
+    if one.gone_at:
+        return f"gone as of {one.gone_at:%Y-%m-%d %H:%M}"
+    if one.why:
+        return f"stays: {', '.join(one.why)}"
+    if one.never:
+        return "is kept for ever"
+    return f"goes {one.goes_at:%Y-%m-%d %H:%M}" if one.goes_at else "goes with what it belongs to"
 
 
 def _label(options: dict[str, Any]) -> tuple[str, str]:

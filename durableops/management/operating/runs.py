@@ -12,6 +12,7 @@ from django.db import connection
 from durableops.checkpoints.codec import hash_hex
 from durableops.engine import branching, commands, compensating, guard, reviewing
 from durableops.engine.acting import Done
+from durableops.engine.retention import holds
 from durableops.errors import RunNotFound
 from durableops.management.given import json_of_file
 from durableops.management.operating.asked import Asked, Told, Verb
@@ -138,6 +139,8 @@ VERBS: dict[str, Verb] = {
     "ask_second": Verb(do=_plain(reviewing.ask_second), about="a run in review"),
     "approve": Verb(do=_decided(commands.approve), about="a run that asks (--approval)"),
     "refuse": Verb(do=_decided(commands.refuse), about="a run that asks (--approval)"),
+    "place_hold": Verb(do=_plain(holds.hold_run), about="a run: nothing of it goes while the legal hold stands"),
+    "lift_hold": Verb(do=_plain(holds.let_run_go), about="a run that is held by itself"),
     "pause-all": Verb(do=_pause_all, about="nothing: everything"),
     "resume-all": Verb(do=_resume_all, about="nothing: everything"),
 }
