@@ -241,9 +241,19 @@ def test_class_that_grew_too_fast_is_an_alarm_on_the_overview(admin, before, aft
     assert ("grew by" in text_of(admin.get(ADDRESS))) is True
 
 
+def test_overview_shows_sizes_by_class_with_what_grew(admin):
+    for ago, size in ((6 * DAY, 1_000_000), (DAY, 3_000_000)):
+        made = ClassSize.objects.create(data_class="checkpoint", rows=20, bytes=size)
+        ClassSize.objects.filter(pk=made.pk).update(at=now() - ago)
+    shown = text_of(admin.get("/overview/"))
+    assert "Kept, by class" in shown
+    assert re.search(r'id="size-checkpoint"><td>checkpoint</td><td class="num">20</td>.*?grew by 2\.0 MB', shown)
+
+
 def test_sizes_are_not_shown_to_who_administers_nothing(signed_in):
     ClassSize.objects.create(data_class="event", rows=1, bytes=5_000_000_000)
-    assert "5.0 GB" not in text_of(signed_in("viewer").get("/overview/"))
+    shown = text_of(signed_in("viewer").get("/overview/"))
+    assert ("5.0 GB" in shown, "Kept, by class" in shown) == (False, False)
 
 
 @pytest.mark.parametrize(
