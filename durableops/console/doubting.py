@@ -17,6 +17,7 @@ from durableops.console.access import WHO, Access
 from durableops.console.actions import Meaning
 from durableops.engine import choices, sender
 from durableops.engine.guard import Plan
+from durableops.engine.settlements import HOW as SETTLEMENTS
 from durableops.engine.settlements import WORDS
 from runs.models import Doubt, IdempotencyRecord, RunEvent
 from runs.states import State
@@ -97,11 +98,11 @@ def offers(doubt: Doubt, access: Access) -> Offers:
         if choice is None:
             continue
         lacks = "" if access.may_verb(ask.verb, doubt.tenant_id) else _lacks(ask.verb, doubt)
-        late = ask.how == "did_not" and not choice.is_offered
+        late = ask.how in SETTLEMENTS and not choice.is_offered
         made.append(
             Offer(ask=ask, means=choice.means, again=[] if choice.plan.is_harmless else guarding.meanings(choice.plan),
                   why_not=lacks or choice.why_not,
-                  possible_at=sender.quiet_at(doubt.effect) if late else None)
+                  possible_at=sender.possible_at(doubt, ask.how) if late else None)
         )  # fmt: skip
     return Offers(all=made, plan_hash=found.plan_hash)
 

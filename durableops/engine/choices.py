@@ -11,7 +11,7 @@ from durableops.authoring import registry
 from durableops.engine import guard
 from durableops.engine.compensation.ways import known_or_by_hand
 from durableops.engine.guard import Line, Plan
-from durableops.engine.sender import whether_quiet
+from durableops.engine.sender import whether_quiet, whether_unsendable
 from runs.models import Doubt, IdempotencyRecord, Run
 from runs.states import TERMINAL, State
 
@@ -69,13 +69,15 @@ def choices(doubt: Doubt, run: Run) -> Choices:
     found: list[Choice] = []
     if doubt.settled_at is None:
         with connection.cursor() as cursor:
-            busy = whether_quiet(cursor, effect)
+            late = {"did_not": whether_quiet(cursor, effect)}
+            may_be_sent = whether_unsendable(cursor, doubt)
         goes_on = _goes_on(doubt, run)
         for how, means in (
             ("happened", _happened(effect)), ("did_not", _did_not(effect, run)), ("compensate", _compensate(effect)),
             ("give_up", _give_up(run)),
         ):  # fmt: skip
-            why_not = f"{busy[0].upper()}{busy[1:]}." if how == "did_not" and busy else ""
+            busy = late.get(how) or may_be_sent
+            why_not = f"{busy[0].upper()}{busy[1:]}." if busy else ""
             lines = (*means, *_queue(effect), *goes_on)
             found.append(Choice(how=how, label=LABELS[how], why_not=why_not, means=lines, plan=plan(doubt, run, how)))
         if effect.holds_system:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from durableops.engine.waking import db_now
-from runs.models import IdempotencyRecord
+from runs.models import Doubt, IdempotencyRecord
 from runs.transitions import Cursor
 
+TOLD_BY_SENDER = ("call_timeout", "call_failed", "window_closed")
+"""Causes of doubts that their sender stated itself: its call is over."""
 UNKNOWN = timedelta(hours=1)
 """Of effects that were intended before this was recorded."""
 
@@ -41,18 +43,41 @@ def quiet_at(effect: IdempotencyRecord) -> datetime:
     return effect.quiet_after or (effect.send_before or effect.intended_at) + UNKNOWN
 
 
+def possible_at(doubt: Doubt, how: str) -> datetime | None:
+    """From when on it can be settled like this, whoever lives."""
+    return quiet_at(doubt.effect) if how == "did_not" else sendable_until(doubt)
+
+
 def whether_quiet(cursor: Cursor, effect: IdempotencyRecord) -> str:
     """Why somebody may still be sending it, in words; empty when nobody can.
 
     Nobody can once its time to be sent and the time of its answer have passed on the database's clock, or once the
     processes of its sender are known not to exist any more.
     """
-    until, now = quiet_at(effect), db_now(cursor)
+    return _until(cursor, effect, quiet_at(effect), "send it or wait for its answer")
+
+
+def whether_unsendable(cursor: Cursor, doubt: Doubt) -> str:
+    """Why somebody may still put its effect on the wire, in words; empty when nobody can.
+
+    Until then nobody says anything of it: a sender that stands still, and was left for dead, would go on and send what
+    somebody has settled meanwhile. One that said itself that it has no answer sends nothing more.
+    """
+    until = sendable_until(doubt)
+    return "" if until is None else _until(cursor, doubt.effect, until, "still send it")
+
+
+def sendable_until(doubt: Doubt) -> datetime | None:
+    """Until when its sender may put it on the wire, should it live; None where the sender is done with it."""
+    return None if doubt.cause in TOLD_BY_SENDER else doubt.effect.send_before
+
+
+def _until(cursor: Cursor, effect: IdempotencyRecord, until: datetime, may: str) -> str:
+    now = db_now(cursor)
     if now > until:
         return ""
     sender = sender_of(cursor, effect)
     if sender is not None and sender.gone:
         return ""
-    left = (until - now).total_seconds()
     who = f"worker {sender.number}" if sender is not None else "its sender"
-    return f"{who} may send it or wait for its answer for another {left:.0f} s"
+    return f"{who} may {may} for another {(until - now).total_seconds():.0f} s"

@@ -12,7 +12,7 @@ from durableops.engine import bell, choices, queues
 from durableops.engine.acting import Done, audited_refusals, kept_reason
 from durableops.engine.compensation import owing
 from durableops.engine.doubts import locked, refused, write
-from durableops.engine.sender import whether_quiet
+from durableops.engine.sender import whether_quiet, whether_unsendable
 from durableops.engine.settlements import WORDS, OpenDoubt, Settlement, apply, as_facts, check
 from runs.models import Doubt, IdempotencyRecord, Tenant
 
@@ -35,6 +35,8 @@ def settle(
         effect = doubt.effect
         if settlement.how == "did_not" and (why := whether_quiet(cursor, effect)):
             raise refused(doubt, run, "settle", f"that nobody can be sending it any more: {why}")
+        if why := whether_unsendable(cursor, doubt):
+            raise refused(doubt, run, "settle", f"that nobody can send it any more: {why}")
         if settlement.how == "compensate":
             owing.owe(cursor, effect.pk, actor=actor, because=kept_reason(reason))
         if settlement.how == "happened":

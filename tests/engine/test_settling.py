@@ -308,3 +308,18 @@ def test_runs_that_ask_for_the_same_thing_are_woken_by_its_settlement(engine):
     make_wait(other, kind="turn", name=effect.tool, correlation="effect:1")
     settle(make_doubt(effect), "happened", result=1)
     assert [Run.objects.get(pk=run.pk).state for run in (asker, other)] == ["queued", "waiting"]
+
+
+@pytest.mark.parametrize("how", ["happened", "did_not", "compensate", "give_up"])
+def test_nothing_is_said_of_a_call_that_a_worker_left_for_dead_may_still_send(tenant, clean_queue, how):
+    soon = now() + timedelta(minutes=1)
+    run = make_run(state="in_doubt")
+    effect = make_effect(run, state="in_doubt", send_before=soon, quiet_after=soon + timedelta(minutes=1))
+    doubt = make_doubt(effect, cause="worker_lost")
+    with pytest.raises(TransitionRefused, match=r"may (still )?send it"):
+        settle(doubt, how)
+    past = now() - timedelta(seconds=1)
+    IdempotencyRecord.objects.update(send_before=past, quiet_after=past)
+    settle(doubt, how)
+    told = make_doubt(make_effect(run, state="in_doubt", send_before=soon, quiet_after=past), cause="call_timeout")
+    settle(told, how)
