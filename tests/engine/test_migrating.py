@@ -10,15 +10,17 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from durableops import Migrated, Retry, State, migration, step, tool, workflow
+from durableops import Migrated, Retry, State, failpoints, migration, step, tool, workflow
 from durableops.engine import branching, commands, guard, migrating, reviewing
 from durableops.engine.bulk import capture, control, executing
 from durableops.engine.bulk.capture import Selection
 from durableops.engine.bulk.verbs import verb as bulk_verb
 from durableops.engine.inbound import send_event
 from durableops.errors import PlanChanged, PlanWanted, TransitionRefused
+from durableops.failpoints import FailpointReached
 from runs.models import Bulk, BulkItem, Checkpoint, Lineage, Review, Run
 from tests.factories import events_of, make_effect, now
+from tests.fixtures.engine import Background
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]
 ONCE = Retry(max_attempts=1)
@@ -345,6 +347,23 @@ def test_bulk_migration_tells_what_all_its_runs_send_again_and_which_cannot_be_m
         pass
     outcomes = dict(BulkItem.objects.filter(bulk=bulk).values_list("run_id", "state"))
     assert outcomes == {waiting.pk: "done", other.pk: "refused", broken.pk: "refused"}, "as they were shown, or not"
+
+
+def test_bulk_migration_that_dies_half_way_goes_on_and_migrates_no_run_twice(engine, company, waiting):
+    runs = [waiting, *(engine.run("import", {"source": "x"}) for _ in range(3))]
+    company.new(policy="reviewed")
+    bulk = captured(engine, runs)
+    control.start(bulk.pk, tenant=engine.tenant, **WHY)
+    failpoints.arm("before_bulk_item_commits=raise@2")
+    try:
+        with pytest.raises(FailpointReached):
+            executing.execute_batch()
+    finally:
+        failpoints.arm("")
+    assert Lineage.objects.filter(kind="migrate").count() == 1, "what was in hand when it died was not done"
+    assert sum(hand.result() for hand in [Background(executing.execute_batch) for _ in range(2)]) == 3
+    assert set(BulkItem.objects.filter(bulk=bulk).values_list("state", flat=True)) == {"done"}
+    assert sorted(Lineage.objects.values_list("run_id", flat=True)) == sorted(run.pk for run in runs)
 
 
 def test_runs_are_migrated_from_the_command_line_once_their_plan_was_looked_at(engine, company, waiting, capsys):
