@@ -57,7 +57,7 @@ OPERATIONS: dict[str, Any] = {
 }
 
 
-FIT_WHATEVER_COMES = {"list_systems", "get_system", "get_quota"}
+FIT_WHATEVER_COMES = {"list_systems", "get_system", "get_quota", "get_quota_history"}
 """Without parameters but a free name: no request to them is unfitting."""
 
 
