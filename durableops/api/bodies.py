@@ -39,17 +39,17 @@ def largest_body() -> int:
     return get_conf().payload_max_bytes + ENVELOPE_BYTES
 
 
-def refuse_large_body(request: HttpRequest) -> None:
-    """Refuse by the announced length alone, before a byte of the body is read."""
+def refuse_large_body(request: HttpRequest, *, most: int | None) -> None:
+    """Refuse by the announced length alone, before a byte of the body is read; None leaves that to the view."""
     if request.META.get("HTTP_TRANSFER_ENCODING"):
         raise LengthRequired("the body does not say how long it is: send Content-Length.")
     announced = request.META.get("CONTENT_LENGTH") or "0"
     if not (announced.isascii() and announced.isdigit()):
         raise InputRefused("Content-Length is not a number.", place="header")
     # Compared as text first: a number of thousands of digits is not worth converting.
-    if len(announced) > 15 or int(announced) > largest_body():
+    if len(announced) > 15 or (most is not None and int(announced) > most):
         raise InputTooLarge(
-            f"the body has {announced[:15]} bytes; at most {largest_body()} are accepted. Send references to contents.",
+            f"the body has {announced[:15]} bytes; at most {most} are accepted. Send references to contents.",
             place="body",
         )
 

@@ -23,10 +23,13 @@ _KEY = {
 _REPLAYED = {"Idempotent-Replayed": {"description": "`true`: an earlier request did it.", "schema": {"type": "string"}}}
 
 
-def asks(permission: Permission, *, key: bool = False, accepted: bool = False, content: bool = False) -> dict[str, Any]:
+def asks(
+    permission: Permission, *, key: bool = False, accepted: bool = False, content: bool = False, brings: bool = False
+) -> dict[str, Any]:  # fmt: skip
     """The options of an address that asks for `permission`: one place for the rule and for what is told about it.
 
     `key`: it takes an Idempotency-Key. `accepted`: it may answer before it is done. `content`: it answers with bytes.
+    `brings`: its body is bytes.
     """
     extra: dict[str, Any] = {"security": [{"token": [permission.value]}]}
     if key:
@@ -37,7 +40,9 @@ def asks(permission: Permission, *, key: bool = False, accepted: bool = False, c
         }
     if accepted:
         extra["responses"] = {202: {"description": "Asked for; the run's holder still has to act on it"}}
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    if brings:
+        extra["requestBody"] = {"required": True, "content": {"application/octet-stream": binary}}
     if content:
-        binary = {"schema": {"type": "string", "format": "binary"}}
         extra["responses"] = {200: {"description": "The bytes of the file", "content": {"*/*": binary}}}
     return {"auth": Needs(permission), "openapi_extra": extra}

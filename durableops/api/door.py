@@ -10,20 +10,20 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.http.response import HttpResponseBase
 
 from durableops.api import problems
-from durableops.api.bodies import refuse_large_body
+from durableops.api.bodies import largest_body, refuse_large_body
 from durableops.errors import DurableOpsError
 
 type View = Callable[..., HttpResponseBase]
 
 
-def door(view: View) -> View:
-    """Wrap one view of the API."""
+def door(view: View, *, streams: bool = False) -> View:
+    """Wrap one view of the API. One that `streams` reads its body in pieces and says itself how large it may be."""
 
     @functools.wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         asked = request.method
         try:
-            refuse_large_body(request)
+            refuse_large_body(request, most=None if streams else largest_body())
             if asked == "HEAD":
                 request.method = "GET"
             response = view(request, *args, **kwargs)

@@ -15,7 +15,7 @@ def _addresses() -> list[URLPattern | URLResolver]:
     for pattern in api.urls[0]:
         # The framework's root has nothing to show.
         if isinstance(pattern, URLPattern) and pattern.name != "api-root":
-            pattern.callback = door(pattern.callback)
+            pattern.callback = door(pattern.callback, streams=pattern.name == "bring_file")
             found.append(pattern)
     return [
         path("v1/openapi.json", door(docs.openapi), name="openapi"),

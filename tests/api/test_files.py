@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from typing import Any
 
 import pytest
-from django.test import Client
+from django.core.handlers.wsgi import WSGIRequest
+from django.test import Client, RequestFactory
 
+from durableops.api.files import _pieces
+from durableops.conf import override_conf
+from durableops.errors import InputRefused
 from runs.models import AuditEntry
 from tests import factories
 from tests.api.clients import Caller, read
@@ -99,3 +104,61 @@ def test_file_that_the_storage_lost_is_gone(acme):
     storage.remove(artifact.path)
     answer = Caller(acme, ["runs:read"]).get(f"/runs/{artifact.run_id}/files/{artifact.pk}/content")
     assert (answer.status_code, read(answer)["code"]) == (410, "artifact.gone")
+
+
+@pytest.fixture
+def awaited(acme) -> Any:
+    """A run that waits for a CSV of at most ten bytes."""
+    run = factories.make_run(state="waiting", tenant=acme)
+    return factories.make_wait(run, kind="file", name="contract", facts='{"accept":[".csv"],"max_bytes":10}')
+
+
+def bring(caller: Caller, wait: Any, body: bytes, name: str = "c.csv", **headers: str) -> Any:
+    address = f"/runs/{wait.run_id}/waits/{wait.pk}/file?name={name}"
+    return caller.send("PUT", address, body, content_type="text/csv", **headers)
+
+
+def test_file_that_is_brought_wakes_the_run_once_and_is_kept_with_its_hash(acme, awaited, clean_queue):
+    caller = Caller(acme, ["events:send"])
+    answer = bring(caller, awaited, b"signed")
+    assert (answer.status_code, read(answer)["state"]) == (200, "queued")
+    kept = awaited.run.artifacts.get()
+    assert (kept.name, kept.size_bytes, kept.content_type) == ("contract", 6, "text/csv")
+    assert kept.content_hash == hashlib.sha256(b"signed").hexdigest()
+    again = bring(caller, awaited, b"other")
+    assert (again.status_code, awaited.run.artifacts.count()) == (409, 1)
+    assert AuditEntry.objects.get(verb="bring_file").actor.startswith("token ")
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "status"),
+    [(b"x" * 11, "c.csv", 413), (b"ok", "c.txt", 400), (b"", "", 400)],
+)
+def test_file_that_does_not_fit_is_refused_and_nothing_is_kept(acme, awaited, body, name, status):
+    caller = Caller(acme, ["events:send"])
+    assert bring(caller, awaited, body, name).status_code == status
+    awaited.refresh_from_db()
+    assert (awaited.state, awaited.run.artifacts.count()) == ("open", 0)
+
+
+def test_body_that_ends_before_its_announced_end_is_refused():
+    environ = RequestFactory().put("/", b"short")
+    request = WSGIRequest({**environ.environ, "wsgi.input": io.BytesIO(b"short"), "CONTENT_LENGTH": "8"})
+    with pytest.raises(InputRefused, match="ended 3 bytes before its 8"):
+        list(_pieces(request, 8))
+
+
+def test_large_file_comes_in_pieces_though_other_bodies_are_small(acme, clean_queue, settings):
+    run = factories.make_run(state="waiting", tenant=acme)
+    wait = factories.make_wait(run, kind="file", name="rows", facts="{}")
+    body = b"0123456789abcdef" * 200_000
+    with override_conf(payload_max_bytes=1000):
+        assert bring(Caller(acme, ["events:send"]), wait, body).status_code == 200
+    assert run.artifacts.get().size_bytes == len(body)
+
+
+def test_link_for_somebody_outside_brings_the_file_without_a_token(acme, awaited):
+    made = Caller(acme, ["events:send"]).post(f"/runs/{awaited.run_id}/waits/{awaited.pk}/link")
+    assert made.status_code == 201
+    page = Client().get(read(made)["url"].removeprefix("http://testserver"))
+    assert (page.status_code, b".csv, at most 10 bytes" in page.content) == (200, True)

@@ -75,6 +75,8 @@ CASES: dict[str, tuple[str, str, Any, int]] = {
     "list_files": ("runs:read", "queued", None, 200),
     "read_file": ("runs:read", "queued", None, 200),
     "link_file": ("runs:read", "queued", None, 201),
+    "bring_file": ("events:send", "awaiting", b"a file", 200),
+    "link_upload": ("events:send", "awaiting", None, 201),
     "list_prompts": ("runs:read", "queued", None, 200),
     "read_prompt": ("prompts:read", "queued", REASON, 200),
     "send_event": ("events:send", "", {"name": "paid"}, 201),
@@ -142,7 +144,8 @@ NAMED = {"compensation_id": Compensation, "message_id": OutboxMessage, "bulk_id"
          "hold_id": LegalHold, "erasure_id": Erasure}  # fmt: skip
 """What an address names besides runs, and the only row there is of it."""
 TARGETS = {"": State.QUEUED, "paused": State.QUEUED, "owing": State.CANCELLED, "messaged": State.QUEUED,
-           "bulk": State.QUEUED, "retained": State.QUEUED, "reviewed": State.IN_REVIEW}  # fmt: skip
+           "bulk": State.QUEUED, "retained": State.QUEUED, "reviewed": State.IN_REVIEW,
+           "awaiting": State.WAITING}  # fmt: skip
 """States of runs that stand for more than their name."""
 
 
@@ -172,6 +175,7 @@ def call(caller: Caller, operation: str, run: Run, wait: Wait):
         .replace("{effect_id}", str(queued or 1))
         .replace("{name}", "ledger")
     )
+    path += "?name=c.csv" if operation == "bring_file" else ""
     return caller.send(method, path, CASES[operation][2])
 
 
@@ -204,6 +208,8 @@ def make_target(tenant, state: str) -> tuple[Run, Wait]:
         factories.make_review(run, fingerprint="f" * 32)
     if state == "bulk":
         capture.preview(verb("pause"), Selection(words="one", ids=[run.pk]), tenant=tenant, actor="oli")
+    if state == "awaiting":
+        return run, factories.make_wait(run, kind="file", name="contract", facts="{}")
     return run, factories.make_wait(run, kind="approval", name="delivery", facts="{}", facts_hash=FACTS,
                                     expires_at=factories.now() + timedelta(days=1))  # fmt: skip
 
