@@ -11,9 +11,20 @@ from uuid import UUID
 import pytest
 
 from durableops.clock import db_now
-from durableops.engine import bell
+from durableops.engine import bell, budgeting, quotas
 from durableops.engine.inbound import send_event
-from runs.models import Checkpoint, IdempotencyRecord, Run, RunEvent, Wait, Worker
+from durableops.engine.quotas import Owner
+from runs.models import (
+    BudgetBlock,
+    Checkpoint,
+    IdempotencyRecord,
+    Reservation,
+    Run,
+    RunEvent,
+    Tenant,
+    Wait,
+    Worker,
+)
 from tests.acceptance.pool import Desk, Pool, Told
 from tests.acceptance.processes import patiently
 from tests.examples.desks import running_desk
@@ -87,6 +98,33 @@ def test_run_goes_on_after_parent_and_child_were_killed_together(pool: Pool, des
     assert run.causes() == ["worker_lost"]
     assert len(run.marks("first")) == 1
     assert len(run.world()) == 1
+
+
+def spent_by(tenant: Tenant, unit: str) -> int:
+    """Of the tenant's budget for today, all of it wherever it is on record."""
+    return sum(int(one.spent) for one in budgeting.of_tenants([tenant.pk]).get(tenant.pk, []) if one.unit == unit)
+
+
+def test_blocks_of_a_killed_worker_return_and_what_it_had_begun_stays_spent(pool: Pool, desk: Desk):
+    budgets = {"day": {"steps": 1000, "compute_seconds": 3600}}
+    quotas.set_quota(Owner(tenant=desk.tenant), {"budgets": budgets}, actor="ada", reason="the plan they have")
+    # Workers read limits once a second: the first run is one that they count.
+    patiently(lambda: desk.start("acc-quick").until("succeeded") and spent_by(desk.tenant, "steps"),
+              hoping_for="a run that is counted")  # fmt: skip
+    before = spent_by(desk.tenant, "steps")
+    visitor, run = held_by_visitor(pool, desk)
+    run.until_marked("second", "began")
+    [lost] = {block.worker_id for block in BudgetBlock.objects.filter(reservations__isnull=False)}
+
+    visitor.kill_both()
+    pool.worker.unpark()
+    run.open_gate()
+
+    run.until("succeeded")
+    patiently(lambda: not BudgetBlock.objects.filter(worker_id=lost).exists(), hoping_for="its blocks to return")
+    # Three steps, and the one that was interrupted twice.
+    assert spent_by(desk.tenant, "steps") == before + 4
+    patiently(lambda: not Reservation.objects.exists(), hoping_for="everything to be settled")
 
 
 def intended(run: Told) -> bool:
