@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from durableops.engine import bell, quotas
 from durableops.engine.database import ConnectionLost, Database
@@ -37,6 +37,7 @@ LOOK_EVERY_SECONDS = 0.1
 WITHIN_SECONDS = 300.0
 SAMPLE_SECONDS = 0.02
 AT_ONCE = 500
+LATE_SECONDS = 0.05
 _QUEUED = "r.id = ANY(%(ids)s) AND r.state IN ('queued', 'waiting') ORDER BY r.id FOR NO KEY UPDATE"
 _RUNNING = "SELECT count(*) FROM runs_run WHERE tenant_id = %s AND state = 'running'"
 
@@ -102,6 +103,26 @@ class Sampler(threading.Thread):
         self.join()
 
 
+class Storm(threading.Thread):
+    """Sends the one event, as somebody else would: the small tenants' runs come meanwhile."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__(name="storm", daemon=True)
+        self._tenant = tenant
+        self._answered = 0
+
+    def run(self) -> None:
+        try:
+            self._answered = send_event(STORM, tenant=self._tenant, actor=ACTOR).answered
+        finally:
+            connections.close_all()
+
+    def end(self) -> int:
+        """How many runs it answered at once."""
+        self.join()
+        return self._answered
+
+
 @drill
 class FairnessDrill(Drill):
     """A giant, its storm and lost workers beside small tenants; compare their start delays with those without it."""
@@ -155,14 +176,19 @@ class FairnessDrill(Drill):
         number = size.tenants * size.runs_each
         kills = {number * (n + 1) // (size.kills + 1) - 1 for n in range(size.kills)} if beside else set()
         order = [tenant for _ in range(size.runs_each) for tenant in stage.random.sample(tenants, len(tenants))]
-        began = time.monotonic()
+        storm = Storm(self.played.giant)
+        due = time.monotonic()
         for n, tenant in enumerate(order):
-            time.sleep(max(0.0, began + n * size.span_seconds / number - time.monotonic()))
+            time.sleep(max(0.0, due - time.monotonic()))
+            # One that comes late is not made up for: several at once would wait for each other.
+            due = max(due, time.monotonic() - LATE_SECONDS) + size.span_seconds / number
             runs.append(_begin(tenant, seconds=size.nap_seconds))
             if n in kills:
                 self._lose_a_worker(stage)
             if beside and n == number // 2:
-                self.played.answered = send_event(STORM, tenant=self.played.giant, actor=ACTOR).answered
+                storm.start()
+        if beside:
+            self.played.answered = storm.end()
 
     def _lose_a_worker(self, stage: Stage) -> None:
         victim = stage.random.choice(self._workers)
