@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from durableops import Retry, State, step, tool, workflow
+from durableops import Retry, State, step, tool, webhook, workflow
+from durableops.conf import override_conf
+from durableops.engine import endpoints
+from durableops.engine.relaying import guarded
 from durableops.engine.relaying.relay import Relay
 from runs.models import OutboxDestination, OutboxLane, OutboxMessage, Run
 from tests.factories import now
@@ -113,3 +116,33 @@ def let_lanes_be_due() -> None:
 
 def let_destinations_rest_enough() -> None:
     OutboxDestination.objects.filter(open_until__isnull=False).update(open_until=now())
+
+
+def subscribed(engine: Any, url: str, *event_types: str) -> endpoints.Issued:
+    return endpoints.create(url, tenant=engine.tenant, actor="ann", event_types=event_types)
+
+
+class Numbers(State):
+    numbers: list[int] = [1]
+
+
+@pytest.fixture
+def this_machine_is_allowed() -> Iterator[None]:
+    """Webhooks may go to this very machine."""
+    with override_conf(webhook_allow="127.0.0.1/32"):
+        yield
+    if guarded._pool.is_made:
+        guarded._pool().close()
+
+
+@pytest.fixture
+def shipped(engine) -> Any:
+    """The event, and a workflow `ship` that tells it for each number."""
+    event = webhook("order.shipped", retry=TWICE, timeout=5)
+
+    def a(run: Any) -> None:
+        for number in run.state.numbers:
+            run.call(event, resource=str(number), number=number, to="Zoë")
+
+    workflow(name="ship", version=1, state=Numbers)(type("Ship", (), {"a": step(a)}))
+    return event
