@@ -7,14 +7,19 @@ import threading
 
 import psycopg
 
+from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine import relay_bell
 from durableops.engine.database import Database
 from durableops.engine.relaying.relay import HandlersHang, Relay
 from runs import delivering
+from runs.relaying import READY
 
 logger = logging.getLogger("durableops.upkeep.outbox")
 PAUSE_SECONDS = 5.0
+POLL_SECONDS = 15.0
+"""The rounds look for it in the question they ask anyway."""
+IS_READY = f"EXISTS (SELECT 1 FROM runs_outbox_lane l WHERE {READY} AND l.due_at <= now())"
 
 
 def free_lanes(database: Database) -> int:
@@ -31,8 +36,16 @@ class RelayThread(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="relay", daemon=True)
-        self._relay = Relay(concurrency=get_conf().upkeep_relay_concurrency, name="upkeep relay")
+        concurrency = get_conf().upkeep_relay_concurrency
+        self._relay = Relay(concurrency=concurrency, name="upkeep relay", poll_seconds=POLL_SECONDS)
+        self._poked_at = -PAUSE_SECONDS
         self._over = threading.Event()
+
+    def poke(self) -> None:
+        """There is something ready. Its destination may be left alone for a while, so not more often than it polls."""
+        if monotonic() - self._poked_at >= get_conf().relay_poll_seconds:
+            self._poked_at = monotonic()
+            self._relay.poke()
 
     def end(self) -> None:
         """Stop after what is under way."""

@@ -57,6 +57,7 @@ SELECT g.*, l.* FROM (
     SELECT EXISTS (SELECT 1 FROM runs_run r JOIN runs_worker w ON w.id = r.worker_id
                    WHERE r.state = 'running' AND w.ended_at IS NOT NULL),
         EXISTS (SELECT 1 FROM runs_bulk WHERE state = 'running'),
+        {outbox.IS_READY},
         EXISTS (SELECT 1 FROM runs_run WHERE state = 'queued' AND NOT paused AND NOT deferred AND due_at <= now()),
         EXISTS (SELECT 1 FROM runs_run WHERE state = 'running'),
         extract(epoch FROM least(
@@ -77,6 +78,7 @@ class Glance:
 
     release: bool
     bulk: bool
+    messages: bool
     claimable: bool
     running: bool
     next_in: float | None
@@ -155,6 +157,8 @@ class Rounds:
             moved += duty.work(self._database) if is_due else 0
         if seen.bulk:
             self._bulk.poke()
+        if seen.messages and self._relay is not None:
+            self._relay.poke()
         if seen.claimable and monotonic() >= self._next_look:
             self._next_look = monotonic() + gates.LOOK_SECONDS
             gates.look(self._database)

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
+from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine.database import ConnectionLost, Database
-from durableops.engine.lease import Lease
+from durableops.engine.lease import Lease, beat_seconds
 from durableops.engine.relay_bell import Listener
 from durableops.engine.watch import Numbers
 
@@ -62,11 +63,16 @@ class Lifetime:
         self._database.close()
 
     def _keep(self) -> None:
-        beat = get_conf().heartbeat_seconds
-        while not self._over.wait(beat):
+        renewed_at, was_busy = monotonic(), True
+        while not self._over.wait(get_conf().heartbeat_seconds):
+            held = self._in_hand()
+            busy = held > 0
+            if busy == was_busy and monotonic() - renewed_at < beat_seconds(busy=busy):
+                continue
+            renewed_at, was_busy = monotonic(), busy
             try:
-                numbers = Numbers(in_hand=self._in_hand(), connections=1)
-                if not self._lease.renew(draining=False, numbers=numbers):
+                numbers = Numbers(in_hand=held, connections=1)
+                if not self._lease.renew(draining=False, numbers=numbers, busy=busy):
                     self.is_lost.set()
                     return
             except ConnectionLost as lost:

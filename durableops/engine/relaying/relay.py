@@ -53,7 +53,11 @@ class HandlersHang(Exception):
 class Relay:
     """One relay; `run` lives under one lease after the other, until it is asked to stop."""
 
-    def __init__(self, *, concurrency: int | None = None, name: str = "relay") -> None:
+    def __init__(
+        self, *, concurrency: int | None = None, name: str = "relay", poll_seconds: float | None = None
+    ) -> None:
+        self._poll_seconds = poll_seconds
+        """How often it looks while nothing is ready; None is as often as the settings say."""
         self.concurrency = concurrency or get_conf().relay_concurrency
         self._name = name
         self._database = Database(name=name)
@@ -89,10 +93,14 @@ class Relay:
         self._stopping.set()
         self._answers.put(None)
 
+    def poke(self) -> None:
+        """Somebody has seen that there is something ready: look at once."""
+        self._answers.put(None)
+
     def begin(self) -> None:
         """Register under a new lease, however long the database is away."""
         self._held, self._settled = {}, []
-        self._life = Lifetime(name=self._name, in_hand=lambda: len(self._held), heard=lambda: self._answers.put(None))
+        self._life = Lifetime(name=self._name, in_hand=lambda: len(self._held), heard=self.poke)
         self._life.begin(concurrency=self.concurrency, destinations=self._known, give_up=self._stopping)
 
     def end(self) -> None:
@@ -118,7 +126,8 @@ class Relay:
         if self._stopping.is_set() and (not self._held or monotonic() > self._stop_at):
             return False
         if not moved:
-            self._wait(get_conf().relay_poll_seconds if self._has_room() else 1.0)
+            poll = self._poll_seconds or get_conf().relay_poll_seconds
+            self._wait(poll if self._has_room() else 1.0)
         return True
 
     def turn(self) -> bool:
