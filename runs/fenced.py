@@ -255,33 +255,31 @@ def _unless_cancelled(moves: str) -> str:
     return ", ".join(found)
 
 
-type Connected = psycopg.Cursor[Any] | psycopg.RawCursor[Any]
 type Attachment = tuple[Any, ...]
 """The row that an attached query answered with."""
 
 
-def execute(cursor: Connected, write: FencedWrite) -> Written | None:
-    """Write it. Returns None when the fence, the head or the state no longer fits: then nothing was written."""
-    return answer(send(cursor, write))[0]
-
-
-def send(cursor: Connected, write: FencedWrite, attached: Attached | None = None) -> Connected:
-    """Send the statement where `cursor` is; what came of it is asked with `answer` of the one returned.
-
-    Apart, so that several can be sent at once.
+def execute(cursor: psycopg.Cursor[Any], write: FencedWrite) -> Written | None:
+    """Write it where `cursor` is. Returns None when the fence, the head or the state no longer fits: then nothing was
+    written.
     """
+    numbered_cursor = psycopg.RawCursor(cursor.connection)
+    send(numbered_cursor, write)
+    return answer(numbered_cursor)[0]
+
+
+def send(cursor: psycopg.RawCursor[Any], write: FencedWrite, attached: Attached | None = None) -> None:
+    """Send the statement; what came of it is asked with `answer`. Apart, so that several can be sent at once."""
     if attached is None:
         text, params = compile_write(write)
     else:
         text, params = compile_write(write, attached=(attached.ctes, attached.answer))
         params |= attached.params
     query, names = numbered(text)
-    sent = psycopg.RawCursor(cursor.connection)
-    sent.execute(query, [params[name] for name in names])
-    return sent
+    cursor.execute(query, [params[name] for name in names])
 
 
-def answer(cursor: Connected) -> tuple[Written | None, Attachment | None]:
+def answer(cursor: psycopg.RawCursor[Any]) -> tuple[Written | None, Attachment | None]:
     """What a write that was sent came to: None, when it did not fit; and the attached row, if there is one."""
     row = cursor.fetchone()
     if row is None:

@@ -11,13 +11,13 @@ from uuid import UUID
 from psycopg import errors
 
 from durableops.engine import bell, queues, relay_bell
-from durableops.engine.database import ConnectionLost, Database
+from durableops.engine.database import ConnectionLost, Database, EngineCursor
 from durableops.engine.hand import Hand
 from durableops.engine.pool import Pool
 from durableops.engine.posting import conflict_of
 from durableops.errors import EffectConflict, FenceLost
 from runs import claiming, fenced
-from runs.fenced import Attached, Attachment, Connected, FencedWrite, Written
+from runs.fenced import Attached, Attachment, FencedWrite, Written
 from runs.posting import CONFLICT
 from runs.transitions import Cursor
 
@@ -142,10 +142,12 @@ def _once(
     also: Also | None = None,
     attached: Attached | None = None,
 ) -> Answer:
-    def alone(cursor: Connected) -> Answer:
-        return fenced.answer(fenced.send(cursor, write, attached))
+    def alone(cursor: EngineCursor) -> Answer:
+        [numbered] = cursor.numbered(1)
+        fenced.send(numbered, write, attached)
+        return fenced.answer(numbered)
 
-    def together(cursor: Connected) -> Answer:
+    def together(cursor: EngineCursor) -> Answer:
         if before is not None:
             before(cursor)
         found = fenced.execute(cursor, write)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import psycopg
@@ -107,9 +108,9 @@ class Committer:
 
     def _send(self, batch: list[_Item]) -> list[Answer]:
         with self._database.cursor() as cursor:
-            if len(batch) == 1:
-                return [fenced.answer(fenced.send(cursor, batch[0].write, batch[0].attached))]
+            cursors = cursor.numbered(len(batch))
             # All up to the end of the pipeline is one transaction of the server's.
-            with cursor.connection.pipeline():
-                sent = [fenced.send(cursor, item.write, item.attached) for item in batch]
-            return [fenced.answer(each) for each in sent]
+            with cursor.connection.pipeline() if len(batch) > 1 else nullcontext():
+                for each, item in zip(cursors, batch, strict=True):
+                    fenced.send(each, item.write, item.attached)
+            return [fenced.answer(each) for each in cursors]

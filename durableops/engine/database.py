@@ -22,12 +22,29 @@ logger = logging.getLogger("durableops.database")
 
 RETRIES = 5
 """How often a statement that lost a deadlock is tried again."""
+SPARE_CURSORS = 8
+"""Kept with their last answers, which may hold the state of a run each."""
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
 
 
 class ConnectionLost(Exception):
     """The connection broke. What was sent last may or may not have been committed."""
+
+
+class EngineCursor(psycopg.Cursor[Any]):
+    """A cursor with others beside it, for statements whose parameters are numbered already."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        super().__init__(connection)
+        self._numbered: list[psycopg.RawCursor[Any]] = []
+
+    def numbered(self, count: int) -> list[psycopg.RawCursor[Any]]:
+        """So many of them. The first few are the same each time: they know how parameters and answers are converted."""
+        missing = count - len(self._numbered)
+        cursors = self._numbered + [psycopg.RawCursor(self.connection) for _ in range(missing)]
+        self._numbered = cursors[:SPARE_CURSORS]
+        return cursors[:count]
 
 
 class Database:
@@ -43,7 +60,7 @@ class Database:
         self._durable = durable
         """False for what is written again anyway, such as heartbeats: its commits do not wait for the disk."""
         self._connection: psycopg.Connection[Any] | None = None
-        self._spare: psycopg.Cursor[Any] | None = None
+        self._spare: EngineCursor | None = None
         """A cursor that is not in use: making one costs as much as reading an answer."""
         self._lock = threading.RLock()
         self.connects = 0
@@ -110,17 +127,17 @@ class Database:
                 self._connection = None
 
     @contextmanager
-    def cursor(self) -> Iterator[psycopg.Cursor[Any]]:
+    def cursor(self) -> Iterator[EngineCursor]:
         """A cursor in autocommit. Turns a broken connection into ConnectionLost."""
         with self._lock:
             self.connect()
             assert self._connection is not None
-            cursor, self._spare = self._spare or self._connection.cursor(), None
+            cursor, self._spare = self._spare or EngineCursor(self._connection), None
             try:
                 yield cursor
                 self._spare = cursor
             except (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout) as error:
-                if self._connection is None or self._connection.broken or self._connection.closed:
+                if self._connection is None or self._connection.closed or _ends_session(error):
                     self.close()
                     raise ConnectionLost(str(error)) from error
                 raise
@@ -129,7 +146,7 @@ class Database:
                 raise ConnectionLost(str(error)) from error
 
     @contextmanager
-    def transaction(self) -> Iterator[psycopg.Cursor[Any]]:
+    def transaction(self) -> Iterator[EngineCursor]:
         """A cursor inside one transaction."""
         with self.cursor() as cursor, cursor.connection.transaction():
             yield cursor
@@ -146,18 +163,18 @@ class Database:
             except ConnectionLost:
                 self.reconnect()
 
-    def retrying[T](self, work: Callable[[psycopg.Cursor[Any]], T]) -> T:
+    def retrying[T](self, work: Callable[[EngineCursor], T]) -> T:
         """Call `work(cursor)` in autocommit, again if it lost a deadlock: then none of it was written."""
         return self._again(self.cursor, work)
 
-    def transacting[T](self, work: Callable[[psycopg.Cursor[Any]], T]) -> T:
+    def transacting[T](self, work: Callable[[EngineCursor], T]) -> T:
         """Call `work(cursor)` in one transaction, again if it lost a deadlock."""
         return self._again(self.transaction, work)
 
     def _again[T](
         self,
-        open_cursor: Callable[[], AbstractContextManager[psycopg.Cursor[Any]]],
-        work: Callable[[psycopg.Cursor[Any]], T],
+        open_cursor: Callable[[], AbstractContextManager[EngineCursor]],
+        work: Callable[[EngineCursor], T],
     ) -> T:
         for attempt in range(1, RETRIES + 1):
             try:
@@ -168,6 +185,16 @@ class Database:
                     raise
                 logger.info("statement lost a deadlock, trying again")
         raise AssertionError("unreachable")
+
+
+def _ends_session(error: psycopg.Error) -> bool:
+    """Whether the server has ended, or the client given up, the session; its socket may not have told yet.
+
+    What was sent last may have been committed then, as with a socket that broke.
+    """
+    if isinstance(error, errors.PipelineAborted):
+        return False  # another statement of the pipeline failed, and says why
+    return error.sqlstate is None or error.sqlstate.startswith("57P") or error.sqlstate in ("25P03", "25P04")
 
 
 def _rows(cursor: psycopg.Cursor[Any], query: str, params: Any) -> list[tuple[Any, ...]]:

@@ -6,12 +6,9 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-import psycopg
 
 from durableops.engine.committer import Committer
-from durableops.engine.database import ConnectionLost, Database
+from durableops.engine.database import ConnectionLost, Database, EngineCursor
 
 
 class Pool(Database):
@@ -55,7 +52,7 @@ class Pool(Database):
             member.close()
 
     @contextmanager
-    def cursor(self) -> Iterator[psycopg.Cursor[Any]]:
+    def cursor(self) -> Iterator[EngineCursor]:
         with self._lent() as member:
             try:
                 with member.cursor() as cursor:

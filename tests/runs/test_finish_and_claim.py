@@ -29,7 +29,9 @@ def finish(database):
         write = FencedWrite(**(values | over), transition="succeed", checkpoint=row)
 
         def together(cursor):
-            written, row = fenced.answer(fenced.send(cursor, write, with_next(make_taker(run.worker_id))))
+            [numbered] = cursor.numbered(1)
+            fenced.send(numbered, write, with_next(make_taker(run.worker_id)))
+            written, row = fenced.answer(numbered)
             return written, claimed_with(row)
 
         return database.retrying(together)
