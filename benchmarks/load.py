@@ -7,6 +7,7 @@ import time
 import psycopg
 
 from benchmarks.fleet import fleet
+from benchmarks.looks import COMMITS, measure_looks
 from benchmarks.queues import FEW, Cost, claim_cost
 from benchmarks.results import Figure, Target, at_most
 from benchmarks.scratch import Place
@@ -36,6 +37,8 @@ def measure_load(
         figures |= _figures(name, cost)
         told = f"cost of a claim {name.replace('_', ' ')}, {queued:,} queued to {FEW:,}"
         targets.append(at_most(told, MOST_TIMES, figures[f"claim_ratio_{name}"]))
+    figures |= measure_looks(connection, commits=min(COMMITS, queued))
+    targets.append(at_most("cost of the looks of promise 12 in a commit", MOST_TIMES, figures["commit_ratio_of_looks"]))
     return figures, targets
 
 

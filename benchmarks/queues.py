@@ -40,7 +40,7 @@ def claim_cost(connection: psycopg.Connection, *, many: int, with_quotas: bool) 
 
 
 def _median(connection: psycopg.Connection, *, queued: int, with_quotas: bool) -> float:
-    worker = _fill(connection, queued=queued, with_quotas=with_quotas)
+    worker = fill(connection, queued=queued, with_quotas=with_quotas)
     database = Database(name="bench claim")
     plans = tuple(row[0] for row in connection.execute("SELECT id FROM runs_workflow_plan").fetchall())
     found, after = [], 0
@@ -55,21 +55,21 @@ def _median(connection: psycopg.Connection, *, queued: int, with_quotas: bool) -
             after = taken[-1].tenant_id
     finally:
         database.close()
-        _empty(connection)
+        empty(connection)
     return round(statistics.median(found), 3)
 
 
-def _empty(connection: psycopg.Connection) -> None:
+def empty(connection: psycopg.Connection) -> None:
     connection.execute(
         "TRUNCATE runs_run, runs_checkpoint, runs_event, runs_receipt, runs_quota_policy, runs_slot, runs_worker"
         " CASCADE"
     )
 
 
-def _fill(connection: psycopg.Connection, *, queued: int, with_quotas: bool) -> UUID:
+def fill(connection: psycopg.Connection, *, queued: int, with_quotas: bool) -> UUID:
     """So many due runs, and a worker to claim them."""
     worker = uuid4()
-    _empty(connection)
+    empty(connection)
     connection.execute(
         "INSERT INTO runs_tenant (slug, name) SELECT 'bench-' || g, 'Bench' FROM generate_series(1, %s) g"
         " ON CONFLICT (slug) DO NOTHING",
