@@ -81,6 +81,9 @@ RUN_VERBS: dict[str, Verb] = {
 }  # fmt: skip
 GUARDED = ("retry", "cancel", "compensate", "migrate", "pin", "reject")
 """Verbs whose consequences the guard works out from the record."""
+ENTERING = ("resume", "recheck")
+"""Verbs after which the run's step is entered again, as after a retry: what is open of its calls then goes on."""
+OPEN_FATES = ("again", "doubt", "unsent", "pending")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,19 +178,9 @@ class Meaning:
     text: SafeString
 
 
-def consequences(verb: str, run: Run, *, unsettled: Sequence[tuple[str, str, int]], children: int) -> list[Meaning]:
-    """What the verb would do, before it is done. `unsettled` counts calls without an outcome by tool and class."""
-    told = [Meaning(icon="info", text=text) for text in _EFFECTS[verb](run, children)]
-    if verb in ("resume", "recheck"):
-        for tool, safety, number in unsettled:
-            told.append(Meaning(icon="triangle-alert", text=_unsettled_text(tool, safety, number)))
-    return told
-
-
-def _unsettled_text(tool: str, safety: str, number: int) -> SafeString:
-    calls = count_of(number, "call")
-    return sentence("{} of <b>{}</b> ({}) have no recorded outcome and are sent again with their old keys.",
-                       calls, tool, safety)  # fmt: skip
+def consequences(verb: str, run: Run, *, children: int) -> list[Meaning]:
+    """What the verb would do, before it is done, besides what the guard says of it."""
+    return [Meaning(icon="info", text=text) for text in _EFFECTS[verb](run, children)]
 
 
 def _pausing(run: Run, children: int) -> list[SafeString]:

@@ -12,26 +12,26 @@ from durableops.engine.guard import Line, Plan
 _ORDER = ("anew", "again", "doubt", "left", "undo", "task", "given_up", "unsent", "pending", "read", "shared", "reused",
           "settled")  # fmt: skip
 _TEXTS: dict[str, str] = {
-    "again": "{} of <b>{}</b> ({}) have no outcome on record and go out again <b>with their old keys</b>.",
-    "doubt": "{} of <b>{}</b> ({}) may or may not have happened. They are not sent again: the run waits for a person"
-    " to settle them.",
-    "left": "{} of <b>{}</b> ({}) have no outcome on record and stay listed until somebody settles them.",
+    "again": "{} of <b>{}</b> ({}): no outcome on record, sent again <b>with the old key</b>.",
+    "doubt": "{} of <b>{}</b> ({}): may or may not have happened, and not sent again. The run waits for a person to"
+    " settle it.",
+    "left": "{} of <b>{}</b> ({}): no outcome on record, stays listed until somebody settles it.",
     "undo": "{} of <b>{}</b> ({}) can be undone by a tool.",
     "task": "{} of <b>{}</b> ({}) can be undone by a person who follows instructions.",
-    "given_up": "{} of <b>{}</b> ({}) were given up; the step is told so.",
-    "unsent": "{} of <b>{}</b> ({}) were never sent; they go out when the step asks for them.",
-    "pending": "{} of <b>{}</b> ({}) are messages on their way; they are delivered whatever becomes of the run.",
-    "read": "{} of <b>{}</b> ({}) are made again: they only read.",
-    "shared": "{} of <b>{}</b> ({}) are shared by the whole tenant and answered from the record.",
-    "reused": "{} of <b>{}</b> ({}) are answered from the record and <b>not sent again</b>.",
-    "settled": "{} of <b>{}</b> ({}) are undone, or being undone, already.",
+    "given_up": "{} of <b>{}</b> ({}): given up; the step is told so.",
+    "unsent": "{} of <b>{}</b> ({}): never sent; sent when the step asks for it.",
+    "pending": "{} of <b>{}</b> ({}): on its way as a message, delivered whatever becomes of the run.",
+    "read": "{} of <b>{}</b> ({}): made again, and only reads.",
+    "shared": "{} of <b>{}</b> ({}): shared by the whole tenant, answered from the record.",
+    "reused": "{} of <b>{}</b> ({}): answered from the record and <b>not sent again</b>.",
+    "settled": "{} of <b>{}</b> ({}): undone, or being undone, already.",
 }
 _ANEW: dict[str, str] = {
-    "keyed": "{} of <b>{}</b> ({}) go out again <b>under new keys</b>: the other side cannot know that it did them"
+    "keyed": "{} of <b>{}</b> ({}): sent again <b>under a new key</b>; the other side cannot know that it did this"
     " before.",
-    "legacy": "{} of <b>{}</b> ({}) go out again to a system that <b>deduplicates nothing</b>.",
-    "outbox": "{} of <b>{}</b> ({}) are messages that are <b>sent once more</b>, under new keys.",
-    "local": "{} of <b>{}</b> ({}) change our own database <b>once more</b>.",
+    "legacy": "{} of <b>{}</b> ({}): sent again to a system that <b>deduplicates nothing</b>.",
+    "outbox": "{} of <b>{}</b> ({}): a message that is <b>sent once more</b>, under a new key.",
+    "local": "{} of <b>{}</b> ({}): changes our own database <b>once more</b>.",
 }
 _ICONS = {
     "anew": "triangle-alert", "again": "triangle-alert", "doubt": "circle-question-mark", "left": "triangle-alert",

@@ -68,7 +68,7 @@ def test_dialog_says_what_is_reused_and_goes_back(signed_in, trip):
     operator = signed_in("operator")
     answer = ask(operator, trip, "retry-from")
     text = answer.content.decode()
-    assert "1 call of <b>book</b> (keyed) are answered from the record and <b>not sent again</b>" in text
+    assert "1 call of <b>book</b> (keyed): answered from the record and <b>not sent again</b>" in text
     assert "hotel" in text
     done = ask(operator, trip, "retry-from", **form_of(answer))
     trip.refresh_from_db()
@@ -77,7 +77,7 @@ def test_dialog_says_what_is_reused_and_goes_back(signed_in, trip):
 
 def test_fork_says_loudly_what_goes_out_again(signed_in, trip):
     text = ask(signed_in("operator"), trip, "fork").content.decode()
-    assert "go out again <b>under new keys</b>" in text
+    assert "sent again <b>under a new key</b>" in text
     assert "solid-danger" in text
 
 

@@ -170,7 +170,7 @@ def test_bulk_retry_says_what_goes_out_again_and_refuses_when_that_has_changed(s
     make_effect(run, state="in_doubt", tool="charge")
     choose(operator, "retry", run)
     bulk = Bulk.objects.get()
-    assert "1 call of <b>charge</b> (keyed) have no outcome on record and go out again" in text_of(operator, bulk)
+    assert "1 call of <b>charge</b> (keyed): no outcome on record, sent again" in text_of(operator, bulk)
     make_effect(run, state="in_doubt", tool="late")
     answer = act(operator, bulk, "start")
     assert answer.status_code == 409

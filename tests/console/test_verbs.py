@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 
 from runs.models import AuditEntry
-from tests.factories import make_run
+from tests.factories import make_effect, make_run
 
 HTMX = {"HX-Request": "true"}
 
@@ -143,9 +143,18 @@ def test_deadline_is_extended_in_the_persons_zone(signed_in):
 
 
 def test_cancel_names_the_calls_without_an_outcome_first(signed_in):
-    from tests.factories import make_effect
-
     run = make_run(state="waiting")
     make_effect(run, tool="post_ledger")
     page = signed_in("operator").get(reverse("console:run_verb", args=[run.pk, "cancel"])).content.decode()
-    assert "1 call of <b>post_ledger</b> (keyed) have no recorded outcome" in page or "post_ledger" in page
+    assert "1 call of <b>post_ledger</b> (keyed): no outcome on record, stays listed" in page
+
+
+def test_resume_tells_what_becomes_of_each_open_call_by_its_class(signed_in):
+    run = make_run(state="waiting", paused=True, paused_by="ann")
+    make_effect(run, tool="desk.post")
+    make_effect(run, tool="ledger.post", safety="legacy", state="in_doubt")
+    make_effect(run, tool="mailed", state="succeeded")
+    page = signed_in("operator").get(reverse("console:run_verb", args=[run.pk, "resume"])).content.decode()
+    assert "1 call of <b>desk.post</b> (keyed): no outcome on record, sent again <b>with the old key" in page
+    assert "1 call of <b>ledger.post</b> (legacy): may or may not have happened, and not sent again" in page
+    assert "mailed" not in page

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Count
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -31,7 +31,7 @@ from durableops.errors import (
     TransitionRefused,
     WorkflowNotFound,
 )
-from runs.models import IdempotencyRecord, Run, Wait
+from runs.models import Run, Wait
 from runs.states import OPEN
 
 _COMMANDS: dict[str, Callable[..., Done]] = {
@@ -147,15 +147,13 @@ def answered(
 
 
 def _ask(request: ConsoleRequest, run: Run, verb: actions.Verb, *, wrong: str = "", status: int = 0) -> HttpResponse:
-    unsettled = [
-        (row["tool"], row["safety"], row["n"])
-        for row in IdempotencyRecord.objects.filter(run=run, state__in=["intended", "in_doubt"])
-        .values("tool", "safety").annotate(n=Count("id")).order_by("tool")[:10]
-    ]  # fmt: skip
     children = Run.objects.filter(parent=run, state__in=sorted(OPEN))[:1000].count() if verb.name == "cancel" else 0
     fits = verb.fits(run)
     plan = _plan(verb.name, run) if verb.name in actions.GUARDED else None
-    means = actions.consequences(verb.name, run, unsettled=unsettled, children=children)
+    means = actions.consequences(verb.name, run, children=children)
+    if verb.name in actions.ENTERING:
+        entering = _plan("retry", run)
+        means += guarding.meanings(replace(entering, lines=entering.of(*actions.OPEN_FATES))) if entering else []
     context = {
         **context_for(request, "runs"), "run": run, "verb": verb, "wrong": wrong, "fits": fits,
         "means": means + (guarding.meanings(plan) if plan else []), "plan_hash": plan.hash if plan else "",
