@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -29,7 +30,7 @@ SELECT t.id,
     (SELECT min(due_at) FROM (SELECT r.due_at FROM runs_run r WHERE r.tenant_id = t.id AND r.state = 'queued'
         AND NOT r.paused AND NOT r.deferred AND r.due_at <= now() LIMIT %(most)s) x),
     (SELECT jsonb_object_agg(s.unit, s.spent) FROM (
-        SELECT b.unit, sum(b.spent)::text AS spent FROM (
+        SELECT b.unit, trim_scale(sum(b.spent))::text AS spent FROM (
             SELECT r.id FROM runs_run r WHERE r.tenant_id = t.id AND r.state IN ('queued', 'running', 'waiting')
             LIMIT %(most)s) o JOIN runs_budget b ON b.run_id = o.id GROUP BY 1) s)
 FROM unnest(%(tenants)s::bigint[]) t(id)"""
@@ -188,7 +189,12 @@ def _priorities(before: QuotaPolicy | None, changes: Mapping[str, Any]) -> list[
 
 
 def _seen(owner: Owner, policy: QuotaPolicy | None, row: tuple[Any, ...]) -> Seen:
-    return Seen(owner=owner, policy=policy, running=row[1], waiting=row[2], oldest_at=row[3], spent=row[4] or {})
+    return Seen(owner=owner, policy=policy, running=row[1], waiting=row[2], oldest_at=row[3], spent=_spent(row[4]))
+
+
+def _spent(column: Any) -> dict[str, str]:
+    """Over Django's connection a document comes as its text."""
+    return (json.loads(column) if isinstance(column, str) else column) or {}
 
 
 def _rows(query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:

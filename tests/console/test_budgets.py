@@ -53,3 +53,10 @@ def test_operator_adds_to_it_with_a_reason(signed_in):
 def test_run_without_a_budget_offers_no_more_of_it(signed_in):
     page = signed_in("operator").get(reverse("console:run", args=[make_run().pk])).content.decode()
     assert "Add budget" not in page
+
+
+def test_page_of_quotas_tells_what_open_runs_have_spent_of_their_own_budgets(signed_in):
+    with_budget()
+    with_budget(state="succeeded")
+    page = " ".join(signed_in("viewer").get(reverse("console:quotas")).content.decode().split())
+    assert '<span class="nowrap">40 tokens</span> <span class="soft">by open runs</span>' in page
