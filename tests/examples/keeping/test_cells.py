@@ -15,12 +15,21 @@ from runs.retention.classes import HOLDERS
 RUN = UUID(int=1)
 
 
-@pytest.mark.parametrize("short", [True, False])
-def test_every_class_has_a_run_on_both_sides_of_its_window_for_every_holder(short):
-    sides = {(cell.held_by, side) for cell in cells(short=short) if not cell.is_open for side in cell.sides}
-    for held_by, name in product(HOLDS, CLASSES):
+def sides_of(short: bool) -> set[tuple[str, tuple[str, str]]]:
+    return {(cell.held_by, side) for cell in cells(short=short) if not cell.is_open for side in cell.sides}
+
+
+@pytest.mark.parametrize(("short", "held_by"), [(True, NOTHING), *((False, held_by) for held_by in (NOTHING, *HOLDS))])
+def test_every_class_has_a_run_on_both_sides_of_its_window(short, held_by):
+    sides = {side for each, side in sides_of(short) if each == held_by}
+    assert {(name, "past it") for name in CLASSES} <= sides
+    assert {(name, "before it") for name in CLASSES if DAYS[name] > 0} <= sides
+
+
+def test_short_form_has_each_holder_past_the_first_window_one_in_the_middle_and_the_last():
+    sides = sides_of(short=True)
+    for held_by, name in product(HOLDS, ("temp_file", "checkpoint", ROW)):
         assert (held_by, (name, "past it")) in sides
-        assert DAYS[name] == 0 or (held_by, (name, "before it")) in sides
 
 
 def test_long_form_has_every_state_with_every_holder_at_every_age():
