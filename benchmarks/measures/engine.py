@@ -10,7 +10,7 @@ import psycopg
 from benchmarks.calls import measure_calls
 from benchmarks.draining import Drain, begin, drain, ends_in
 from benchmarks.fleet import Fleet, fleet
-from benchmarks.load import measure_load, transactions
+from benchmarks.load import leave_nothing_to_vacuum, measure_load, transactions
 from benchmarks.marks import Marks
 from benchmarks.messages import measure_messages
 from benchmarks.results import Figure, Result, at_most, spread
@@ -108,6 +108,7 @@ def _idle_rate(place: Place, connection: psycopg.Connection, seconds: float) -> 
     marks.new()
     with fleet(place) as processes:
         _wake_up(processes, marks)
+        leave_nothing_to_vacuum(connection)
         # A session reports to the counters at the end of a transaction, and an idle worker makes one in a poll.
         time.sleep(2 * get_conf().poll_seconds)
         before, began = transactions(connection), time.monotonic()

@@ -32,22 +32,26 @@ _END = "UPDATE runs_worker SET ended_at = now(), ended_why = %(why)s WHERE id = 
 
 NO_NUMBERS = Numbers()
 IDLE_BEAT_SECONDS = 1.0
-IDLE_BEATS_IN_A_LEASE = 10
+RELAY_IDLE_BEAT_SECONDS = 2.5
+"""A relay that holds no message has nothing that others wait for."""
+ROOMY_LEASE_SECONDS = 10.0
+"""Under a shorter lease idle beats are shorter in proportion."""
 
 
-def beat_seconds(*, busy: bool) -> float:
+def beat_seconds(*, busy: bool, idle_beat: float = IDLE_BEAT_SECONDS) -> float:
     """How often a worker raises its counter: one with nothing in hand has nothing that must be noticed soon."""
     conf = get_conf()
     if busy:
         return conf.heartbeat_seconds
-    return max(conf.heartbeat_seconds, min(IDLE_BEAT_SECONDS, conf.lease_seconds / IDLE_BEATS_IN_A_LEASE))
+    return max(conf.heartbeat_seconds, idle_beat * min(1.0, conf.lease_seconds / ROOMY_LEASE_SECONDS))
 
 
 class Lease:
     """The lease of one worker id. An id is used for one process start and never again."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, idle_beat: float = IDLE_BEAT_SECONDS) -> None:
         self.id: UUID = uuid7()
+        self._idle_beat = idle_beat
         self._database = database
         self._number = 0
         self._locked_on = 0
@@ -104,9 +108,13 @@ class Lease:
             "memory": numbers.memory_bytes,
             # The one that says this is open as well.
             "connections": numbers.connections + 1,
-            "beat": beat_seconds(busy=busy),
+            "beat": self.beat_seconds(busy=busy),
         }
         return bool(self._database.fetch(_RENEW, params))
+
+    def beat_seconds(self, *, busy: bool) -> float:
+        """How soon the counter is raised again."""
+        return beat_seconds(busy=busy, idle_beat=self._idle_beat)
 
     def end(self, why: str) -> None:
         """Say that this worker has gone, so that nobody has to find out."""

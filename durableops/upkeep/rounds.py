@@ -25,7 +25,7 @@ IDLE_SECONDS = 1.0
 SWEEP_SECONDS = 2.0
 QUIET_SECONDS = 15.0
 """After so long without anything to do, crashes have left behind what they will, and sweeps are few."""
-QUIET_SWEEP_SECONDS = 20.0
+QUIET_SWEEP_SECONDS = 60.0
 CLOCK_SECONDS = 0.005
 """Just late enough that the time has certainly come."""
 _PARKED = ", ".join(f"'{s}'" for s in sorted(PARKED))

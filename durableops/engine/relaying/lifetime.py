@@ -10,7 +10,7 @@ from uuid import UUID
 from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine.database import ConnectionLost, Database
-from durableops.engine.lease import Lease, beat_seconds
+from durableops.engine.lease import RELAY_IDLE_BEAT_SECONDS, Lease
 from durableops.engine.relay_bell import Listener
 from durableops.engine.watch import Numbers
 
@@ -23,7 +23,7 @@ class Lifetime:
     def __init__(self, *, name: str, in_hand: Callable[[], int], heard: Callable[[], None]) -> None:
         # Heartbeats are written again anyway; they do not wait for the disk.
         self._database = Database(name=f"{name} lease", durable=False)
-        self._lease = Lease(self._database)
+        self._lease = Lease(self._database, idle_beat=RELAY_IDLE_BEAT_SECONDS)
         self._in_hand = in_hand
         self._bell = Listener(heard)
         self._over = threading.Event()
@@ -67,7 +67,7 @@ class Lifetime:
         while not self._over.wait(get_conf().heartbeat_seconds):
             held = self._in_hand()
             busy = held > 0
-            if busy == was_busy and monotonic() - renewed_at < beat_seconds(busy=busy):
+            if busy == was_busy and monotonic() - renewed_at < self._lease.beat_seconds(busy=busy):
                 continue
             renewed_at, was_busy = monotonic(), busy
             try:

@@ -24,7 +24,7 @@ def test_idle_relay_promises_fewer_beats_and_a_busy_one_its_usual_ones(engine):
     life = Lifetime(name="relay of tests", in_hand=lambda: held[0], heard=lambda: None)
     life.begin(concurrency=1, destinations=[], give_up=life.is_lost)
     try:
-        for in_hand, beat in ((0, 1.0), (1, 0.25)):
+        for in_hand, beat in ((0, 2.5), (1, 0.25)):
             held[0] = in_hand
             eventually(partial(beats, life, beat), hoping_for=f"a beat of {beat} s")
     finally:
