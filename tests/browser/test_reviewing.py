@@ -14,7 +14,7 @@ from runs.models import AuditEntry, Bulk, Run, Wait
 from tests.factories import now
 
 pytestmark = [pytest.mark.browser, pytest.mark.engine, pytest.mark.django_db(transaction=True)]
-RUNS = 5
+RUNS = 42
 
 
 class Old(State):
