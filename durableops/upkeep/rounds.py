@@ -13,7 +13,7 @@ from durableops.clock import monotonic
 from durableops.conf import get_conf
 from durableops.engine.compensation import owing
 from durableops.engine.database import ConnectionLost, Database
-from durableops.upkeep import approvals, bulk, clocks, gates, outbox, stranded, sweep, timers
+from durableops.upkeep import approvals, bulk, clocks, gates, outbox, still_sessions, stranded, sweep, timers
 from durableops.upkeep.reaper import LIVING, Reaper
 from durableops.upkeep.retention.thread import RetentionThread
 from runs.delivering import HAS_GONE
@@ -25,7 +25,7 @@ IDLE_SECONDS = 1.0
 SWEEP_SECONDS = 2.0
 QUIET_SECONDS = 15.0
 """After so long without anything to do, crashes have left behind what they will, and sweeps are few."""
-QUIET_SWEEP_SECONDS = 60.0
+QUIET_SWEEP_SECONDS = 120.0
 CLOCK_SECONDS = 0.005
 """Just late enough that the time has certainly come."""
 _PARKED = ", ".join(f"'{s}'" for s in sorted(PARKED))
@@ -173,6 +173,7 @@ class Rounds:
         """Put right what crashes left behind: often while things happen, seldom when it has long been quiet."""
         is_quiet = monotonic() - self._busy_at > QUIET_SECONDS
         self._next_sweep = monotonic() + (QUIET_SWEEP_SECONDS if is_quiet else SWEEP_SECONDS)
+        still_sessions.end(self._database)
         found = sweep.sweep(self._database)
         if found >= sweep.BATCH:
             self._next_sweep = 0.0  # there is more of it

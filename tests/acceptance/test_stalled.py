@@ -159,7 +159,8 @@ def test_step_that_swallows_its_timeout_is_killed_and_the_run_goes_on_by_policy(
 
     assert [m["attempt"] for m in run.marks("hold_on")] == [1, 2]
     assert len(run.marks("after")) == 1
-    assert run.causes() == ["step_timeout"]
+    # Its process may have taken it once more before it went home, and handed it back untouched.
+    assert run.causes() in (["step_timeout"], ["step_timeout", "worker_stopped"])
     fired = run.event("step_timeout").data
     assert (fired["clock"], fired["next_state"]) == ("step_timeout", "queued")
     assert "did not stop at its timeout" in Worker.objects.get(pk=killed.pk).ended_why
