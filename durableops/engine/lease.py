@@ -16,13 +16,14 @@ from durableops.engine.watch import Numbers
 from runs.ids import uuid7
 from runs.models.worker import LOCK_CLASS
 
+# A second time after the answer to the first was lost: the row is there, and only its number is not known.
 _REGISTER = """
 INSERT INTO runs_worker (id, number, host, machine, pid, child_pid, started_at, counter, renewed_at, lease_seconds,
     heartbeat_seconds, draining, ended_why, versions, plans, concurrency, isolated, takes_slots, kind, destinations)
 VALUES (%(id)s, nextval('runs_worker_number'), %(host)s, %(machine)s, %(pid)s, %(child)s, now(), 0, now(), %(lease)s,
     %(beat)s, false, '', %(versions)s::jsonb, %(plans)s::jsonb, %(concurrency)s, %(isolated)s, true, %(kind)s,
     %(destinations)s::jsonb)
-RETURNING number"""
+ON CONFLICT (id) DO UPDATE SET renewed_at = now() RETURNING number"""
 _RENEW = """
 UPDATE runs_worker SET counter = counter + 1, renewed_at = now(), draining = %(draining)s, in_hand = %(in_hand)s,
     loop_lag_seconds = %(lag)s, forced_stops = %(forced)s, memory_bytes = %(memory)s, connections = %(connections)s,
