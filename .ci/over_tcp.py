@@ -23,6 +23,9 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
 OLDEST_POSTGRES = 150000
 PLACES = "16"
+_WITH_RIGHTS_OF = """
+SELECT DISTINCT d.datname FROM pg_shdepend s JOIN pg_database d ON d.oid = s.dbid
+JOIN pg_roles r ON r.oid = s.refobjid WHERE s.refclassid = 'pg_authid'::regclass AND r.rolname = %s"""
 FOLDERS = ("runs", "engine", "effects", "limits", "upkeep", "concurrency", "acceptance")
 
 
@@ -89,6 +92,9 @@ def application_role(owner: str) -> Iterator[str]:
         try:
             yield f"postgresql://{name}:{password}@{HOST}:5432/postgres"
         finally:
+            # The database that the suite copies its own from stays for the next one, which has another role.
+            for (database,) in server.execute(_WITH_RIGHTS_OF, [name]).fetchall():
+                server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(database)))
             server.execute(sql.SQL("DROP ROLE {}").format(role))
 
 
