@@ -12,7 +12,6 @@ import pytest
 from psycopg import sql
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-INTERRUPTED = 130
 MISTAKEN = """from durableops import State, step, workflow
 
 class Facts(State):
@@ -106,8 +105,11 @@ def test_process_says_that_it_runs_and_ctrl_c_ends_it_without_a_traceback(
         # Warnings of the system checks may come first, where there is only one database role.
         said_so = any(f"{command} runs" in line for line in process.stderr)
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=30)
+        try:
+            said = process.communicate(timeout=30)
+        finally:
+            process.kill()  # one that does not listen must not keep the others waiting
     assert said_so
-    assert process.returncode in {0, INTERRUPTED}  # the latter while it still starts
+    assert process.returncode == 0
     assert said[0] == ""
     assert "Traceback" not in said[1]

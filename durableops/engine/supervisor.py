@@ -56,10 +56,14 @@ class Supervisor:
         self._impatient = False
         self._database = Database(name="supervisor", durable=False)
 
-    def run(self) -> None:
-        """Work until SIGTERM or SIGINT; a second one does not wait for the grace."""
+    def take_signals(self) -> None:
+        """Stop at SIGTERM and SIGINT from now on. Whoever is told that a worker runs may stop it the next moment."""
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
+
+    def run(self) -> None:
+        """Work until SIGTERM or SIGINT; a second one does not wait for the grace."""
+        self.take_signals()
         if not self.isolated and is_wanted():
             self.companion = Companion(prepare=_die_with_parent)
         collector.spare()

@@ -110,10 +110,14 @@ class Rounds:
         self._relay = outbox.RelayThread() if get_conf().upkeep_relay_concurrency else None
         self._retention = RetentionThread()
 
-    def run(self) -> None:
-        """Make rounds until SIGTERM or SIGINT."""
+    def take_signals(self) -> None:
+        """Stop at SIGTERM and SIGINT from now on. Whoever is told that upkeep runs may stop it the next moment."""
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
+
+    def run(self) -> None:
+        """Make rounds until SIGTERM or SIGINT."""
+        self.take_signals()
         self._bulk.start()
         if self._relay is not None:
             self._relay.start()

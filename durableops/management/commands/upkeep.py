@@ -18,6 +18,8 @@ class Command(BaseCommand):
     requires_system_checks = [TAG]
 
     def handle(self, *args: Any, **options: Any) -> None:
+        rounds = Rounds()
+        rounds.take_signals()
         logger.info("upkeep runs")
-        Rounds().run()
+        rounds.run()
         logger.info("upkeep has ended")

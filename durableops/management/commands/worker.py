@@ -34,7 +34,9 @@ class Command(BaseCommand):
         concurrency = 1 if options["isolated"] else options["concurrency"]
         if concurrency is not None and concurrency < 1:
             raise CommandError(f"--concurrency is {concurrency}; give a whole number from 1.")
+        supervisor = Supervisor(concurrency=concurrency, isolated=options["isolated"])
+        supervisor.take_signals()
         known = ", ".join(f"{each.name} v{each.version}" for each in registry.workflows())
         logger.info("worker runs; it knows %s", known or "no workflow: name your apps in DURABLEOPS_APPS")
-        Supervisor(concurrency=concurrency, isolated=options["isolated"]).run()
+        supervisor.run()
         logger.info("worker has ended")
