@@ -13,6 +13,24 @@ def offered(plan: str) -> str:
             WHERE w.ended_at IS NULL AND (w.plans IS NULL OR w.plans @> to_jsonb({plan})))"""
 
 
+def plans_where(condition: str, *, name: str) -> str:
+    """A recursive part `name` of a query: plans of the runs `r` of a condition, by one descent of an index for each.
+
+    Its last row is NULL.
+    """
+    plans = f"SELECT r.plan_id FROM runs_run r WHERE {condition}"
+    return f"""{name} AS (
+    ({plans} ORDER BY r.plan_id LIMIT 1)
+    UNION ALL
+    SELECT ({plans} AND r.plan_id > found.plan_id ORDER BY r.plan_id LIMIT 1)
+    FROM {name} found WHERE found.plan_id IS NOT NULL
+)"""
+
+
+ASKED_FOR = "r.state = 'queued' AND NOT r.paused"
+NEEDED = "r.state IN ('queued', 'running', 'waiting', 'in_doubt', 'in_review')"
+
+
 # Looked at by the claim itself: a worker that has the plan may have come back a moment ago.
 _ORPHANED = f"NOT r.pinned AND NOT {offered('r.plan_id')}"
 # Not a condition for the index that begins with the plan: it would gather and sort a whole queue.

@@ -17,21 +17,15 @@ from durableops.engine import migrating
 from durableops.engine.database import Database
 from durableops.engine.resuming import PLAN, recorded_plan
 from durableops.errors import MigrationRefused
+from runs.offers import NEEDED, plans_where
 
 CONTINUE, MIGRATE, FAIL, REVIEW, PINNED = "continue", "migrate", "fail", "review", "pinned"
 VERDICTS = (CONTINUE, MIGRATE, FAIL, REVIEW, PINNED)
 MOST_SHOWN = 5
 
 # Which plans open runs have, by one descent of the index for each.
-_PLANS = """
-WITH RECURSIVE needed AS (
-    (SELECT r.plan_id FROM runs_run r WHERE r.state IN ('queued', 'running', 'waiting', 'in_doubt', 'in_review')
-     ORDER BY r.plan_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT r.plan_id FROM runs_run r WHERE r.state IN ('queued', 'running', 'waiting', 'in_doubt', 'in_review')
-            AND r.plan_id > n.plan_id ORDER BY r.plan_id LIMIT 1)
-    FROM needed n WHERE n.plan_id IS NOT NULL
-)
+_PLANS = f"""
+WITH RECURSIVE {plans_where(NEEDED, name="needed")}
 SELECT plan_id FROM needed WHERE plan_id IS NOT NULL"""
 _RUNS = """
 SELECT r.id, r.step_id, r.pinned, (

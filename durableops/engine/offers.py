@@ -18,7 +18,7 @@ from durableops.conf import get_conf
 from durableops.engine.database import Database
 from durableops.engine.plans import record_plans
 from runs.claiming import Taker
-from runs.offers import offered
+from runs.offers import ASKED_FOR, offered, plans_where
 from runs.transitions import Cursor
 
 REFRESH_SECONDS = 1.0
@@ -29,13 +29,7 @@ MANY_STRANGERS = 100
 _TELL = "UPDATE runs_worker SET plans = %s::jsonb WHERE id = %s AND plans IS DISTINCT FROM %s::jsonb"
 # Which plans queued runs have, by one descent of the index for each, and who is to take them.
 _ASKED = f"""
-WITH RECURSIVE asked AS (
-    (SELECT r.plan_id FROM runs_run r WHERE r.state = 'queued' AND NOT r.paused ORDER BY r.plan_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT r.plan_id FROM runs_run r WHERE r.state = 'queued' AND NOT r.paused AND r.plan_id > a.plan_id
-            ORDER BY r.plan_id LIMIT 1)
-    FROM asked a WHERE a.plan_id IS NOT NULL
-)
+WITH RECURSIVE {plans_where(ASKED_FOR, name="asked")}
 SELECT a.plan_id, a.plan_id = ANY(%(plans)s), EXISTS (
     SELECT 1 FROM runs_workflow_plan o JOIN runs_workflow_plan m ON m.workflow = o.workflow AND m.id = ANY(%(plans)s)
     WHERE o.id = a.plan_id

@@ -30,7 +30,7 @@ from durableops.engine.forcing import LOCK_PATIENCE
 from durableops.engine.hand import Stopping
 from durableops.engine.hard_timeouts import take_away
 from durableops.engine.isolated import Companion, is_wanted
-from durableops.engine.lease import Lease, beat_seconds, versions
+from durableops.engine.lease import Lease, versions
 from durableops.engine.listening import Listener, run_listener
 from durableops.engine.plans import record_plans
 from durableops.engine.watch import Numbers, Watch, Watched
@@ -166,7 +166,7 @@ class _Life:
             try:
                 draining = stopping.since is not None or self._winding_up is not None
                 busy = draining or bool(self.watch.steps())
-                if busy != was_busy or monotonic() - renewed_at >= beat_seconds(busy=busy):
+                if busy != was_busy or monotonic() - renewed_at >= self.lease.beat_seconds(busy=busy):
                     renewed_at, was_busy = monotonic(), busy
                     if not self.lease.renew(draining=draining, numbers=self._numbers(), busy=busy):
                         self._disown()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from durableops.engine.database import Database
 from runs.gates import OPEN_SECONDS
-from runs.offers import TAKEN_BY_SOMEBODY, offered
+from runs.offers import ASKED_FOR, TAKEN_BY_SOMEBODY, offered, plans_where
 from runs.transitions import Cursor
 
 LOOK_SECONDS = 1.0
@@ -34,13 +34,7 @@ def _full(running: str) -> str:
 
 _LIVING = "EXISTS (SELECT 1 FROM runs_worker w WHERE w.ended_at IS NULL AND w.kind = 'worker')"
 _LOOK = f"""
-WITH RECURSIVE needed AS (
-    (SELECT r.plan_id FROM runs_run r WHERE r.state = 'queued' AND NOT r.paused ORDER BY r.plan_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT r.plan_id FROM runs_run r WHERE r.state = 'queued' AND NOT r.paused AND r.plan_id > n.plan_id
-            ORDER BY r.plan_id LIMIT 1)
-    FROM needed n WHERE n.plan_id IS NOT NULL
-), closed AS MATERIALIZED (
+WITH RECURSIVE {plans_where(ASKED_FOR, name="needed")}, closed AS MATERIALIZED (
     SELECT * FROM (
         SELECT 'quota.tenant' AS gate, 'tenant:' || p.tenant_id AS subject, p.tenant_id,
             {_count("r.tenant_id = p.tenant_id")} AS held

@@ -15,21 +15,14 @@ from durableops.conf import get_conf
 from durableops.engine import findings
 from durableops.engine.database import Database
 from durableops.engine.resuming import PLAN, recorded_plan
-from runs.offers import offered
+from runs.offers import NEEDED, offered, plans_where
 
 BATCH = 200
 _OPEN = "('queued', 'waiting', 'in_doubt')"
 # The plans of open runs, by one descent of the index for each, that no living worker has or had a moment ago; each with
 # the newest plan of its workflow that some living worker has.
 _PLANS = f"""
-WITH RECURSIVE needed AS (
-    (SELECT r.plan_id FROM runs_run r WHERE r.state IN ('queued', 'running', 'waiting', 'in_doubt', 'in_review')
-     ORDER BY r.plan_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT r.plan_id FROM runs_run r WHERE r.state IN ('queued', 'running', 'waiting', 'in_doubt', 'in_review')
-            AND r.plan_id > n.plan_id ORDER BY r.plan_id LIMIT 1)
-    FROM needed n WHERE n.plan_id IS NOT NULL
-)
+WITH RECURSIVE {plans_where(NEEDED, name="needed")}
 SELECT n.plan_id, (
     SELECT m.id FROM runs_workflow_plan o
     JOIN runs_workflow_plan m ON m.workflow = o.workflow AND m.version >= o.version AND m.id <> o.id
