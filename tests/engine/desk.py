@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import Any
 
 from django.db import connections
 
-from durableops import (
-    Retry,
-    State,
-    step,
-    tool,
-    workflow,
-)
-from runs.models import Checkpoint, IdempotencyRecord, Run
-
-AT_ONCE = Retry(max_attempts=3, first_delay=0.0, jitter=0.0)
-ONCE = Retry(max_attempts=1)
-
-
-class Facts(State):
-    n: int = 0
+from durableops import tool
+from tests.engine.one_step import AT_ONCE
 
 
 class Desk:
@@ -61,16 +47,3 @@ def keyed(desk: Desk, **options: Any):
         return desk.answer(call, title=title)
 
     return send
-
-
-def one_step(function, *, name="one", retry=AT_ONCE, **options):
-    workflow(name=name, version=1, state=Facts, **options)(type("One", (), {"a": step(id="a", retry=retry)(function)}))
-
-
-def effects(run: Run) -> list[IdempotencyRecord]:
-    return list(IdempotencyRecord.objects.filter(run=run).order_by("id"))
-
-
-def output(run: Run) -> Any:
-    text = Checkpoint.objects.get(run=run, kind="finish").output
-    return None if text is None else json.loads(text)

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from durableops import Retry, State, step, tool, workflow
+from durableops import tool
 from durableops.upkeep.invariants.report import CHECKS, examine
-from runs.models import Checkpoint, IdempotencyRecord, Run
-
-AT_ONCE = Retry(max_attempts=3, first_delay=0.0, jitter=0.0)
-ONCE = Retry(max_attempts=1)
-
-
-class Facts(State):
-    n: int = 0
+from tests.engine.one_step import AT_ONCE
 
 
 class Ledger:
@@ -46,19 +38,6 @@ def posting(ledger: Ledger, *, name: str = "post", **options: Any):
         return ledger.post(call, amount=amount)
 
     return post
-
-
-def one_step(function, *, name="one", retry=AT_ONCE, **options):
-    workflow(name=name, version=1, state=Facts, **options)(type("One", (), {"a": step(id="a", retry=retry)(function)}))
-
-
-def effects(run: Run) -> list[IdempotencyRecord]:
-    return list(IdempotencyRecord.objects.filter(run=run).order_by("id"))
-
-
-def output(run: Run) -> Any:
-    text = Checkpoint.objects.get(run=run, kind="finish").output
-    return None if text is None else json.loads(text)
 
 
 def sound(engine) -> None:

@@ -15,7 +15,8 @@ from durableops import (
 )
 from durableops.engine import commands
 from runs.models import Checkpoint, IdempotencyRecord, Receipt, RunEvent
-from tests.engine.desk import ONCE, Desk, effects, keyed, one_step, output
+from tests.engine.desk import Desk, keyed
+from tests.engine.one_step import ONCE, effects, one_step, output
 from tests.fixtures.engine import Background
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]

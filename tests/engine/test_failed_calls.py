@@ -24,7 +24,8 @@ from durableops import (
 from durableops.conf import override_conf
 from durableops.engine import commands
 from runs.models import Doubt, IdempotencyRecord, Run, RunEvent
-from tests.engine.desk import ONCE, Desk, effects, keyed, one_step, output
+from tests.engine.desk import Desk, keyed
+from tests.engine.one_step import ONCE, effects, one_step, output
 from tests.factories import events_of, make_due
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]

@@ -9,7 +9,8 @@ import pytest
 from durableops import CallFailed, CallsFailed, NotSent, Refused, RetryLater
 from durableops.engine.claim import claim_next
 from runs.models import Doubt, IdempotencyRecord, Run, RunEvent, System
-from tests.engine.ledger import Ledger, effects, one_step, output, posting, sound
+from tests.engine.ledger import Ledger, posting, sound
+from tests.engine.one_step import effects, one_step, output
 from tests.factories import events_of, make_effect, make_run, make_taker, make_tenant, now
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]

@@ -11,7 +11,8 @@ from durableops import tool
 from durableops.engine import commands
 from runs import queues
 from runs.models import Doubt, IdempotencyRecord, Run, System, Wait
-from tests.engine.ledger import ONCE, Ledger, effects, one_step, output, posting, sound
+from tests.engine.ledger import Ledger, posting, sound
+from tests.engine.one_step import ONCE, effects, one_step, output
 from tests.factories import make_effect, make_run, make_wait, now
 
 pytestmark = [pytest.mark.engine, pytest.mark.django_db(transaction=True)]

@@ -9,8 +9,10 @@ import pytest
 
 from durableops.conf import override_conf
 from durableops.engine.burial import declare_ended
+from durableops.engine.database import ConnectionLost
 from durableops.engine.relaying.relay import Relay
 from durableops.upkeep.outbox import free_lanes
+from runs import delivering, relaying
 from runs.models import IdempotencyRecord, OutboxLane, OutboxMessage, Worker
 from tests.engine.relaying.conftest import Receiver, declare, finish, id_of, let_lanes_be_due, states
 from tests.factories import events_of, now
@@ -205,25 +207,28 @@ def test_connection_that_breaks_costs_no_message_and_sends_none_twice(engine, ma
     assert "effects_repeated" not in events_of(run)
 
 
-def test_claim_whose_answer_was_lost_is_given_back_unsent(engine, make_relay, monkeypatch):
-    from durableops.engine.database import ConnectionLost
-    from runs import relaying
-
-    receiver = Receiver()
-    declare(receiver)
-    run = engine.run("post-mail", {"messages": ["a"]})
-    relay = make_relay()
-    real = relaying.claimed
+def lose_first_answer(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
+    """The first answer of a function is not heard, although what it answers for has landed. Returns that answer."""
+    real = getattr(module, name)
     lost: list[Any] = []
 
-    def claimed(cursor: Any) -> Any:
+    def answer(cursor: Any) -> Any:
         found = real(cursor)
         if not lost:
             lost.append(found)
             raise ConnectionLost("it landed, and nobody heard of it")
         return found
 
-    monkeypatch.setattr(relaying, "claimed", claimed)
+    monkeypatch.setattr(module, name, answer)
+    return lost
+
+
+def test_claim_whose_answer_was_lost_is_given_back_unsent(engine, make_relay, monkeypatch):
+    receiver = Receiver()
+    declare(receiver)
+    run = engine.run("post-mail", {"messages": ["a"]})
+    relay = make_relay()
+    lost = lose_first_answer(monkeypatch, relaying, "claimed")
     relay.drain()
     assert len(lost[0].taken) == 1
     assert states(run) == ["delivered"]
@@ -233,24 +238,11 @@ def test_claim_whose_answer_was_lost_is_given_back_unsent(engine, make_relay, mo
 
 
 def test_outcome_whose_commit_was_not_heard_of_is_written_once(engine, make_relay, monkeypatch):
-    from durableops.engine.database import ConnectionLost
-    from runs import delivering
-
     receiver = Receiver()
     declare(receiver)
     run = engine.run("post-mail", {"messages": ["a", "b"]})
     relay = make_relay()
-    real = delivering.accepted
-    lost: list[Any] = []
-
-    def accepted(cursor: Any) -> Any:
-        found = real(cursor)
-        if not lost:
-            lost.append(found)
-            raise ConnectionLost("it landed, and nobody heard of it")
-        return found
-
-    monkeypatch.setattr(delivering, "accepted", accepted)
+    lose_first_answer(monkeypatch, delivering, "accepted")
     relay.drain()
     assert receiver.resources == ["a", "b"]
     assert states(run) == ["delivered", "delivered"]
